@@ -28,3 +28,17 @@ def hostile():
     yield "oneOf of 300 overlapping branches", {"oneOf": [{"type": "object", "properties": {f"p{i}": {}, "q": {"minimum": i}}} for i in range(300)]}
     yield "not within not, 60 deep", nested(60, {"required": list("abcdef")}, lambda s: {"not": {"allOf": [s, {"minProperties": 1}]}})
     yield "2^20 combinations", {"allOf": [{"anyOf": [{"required": [a]}, {"required": [a * 2]}]} for a in letters[:20]]}
+    ring = {"anyOf": [{"$ref": "#/$defs/x"}, {"type": "string"}]}
+    yield "a constant held to references in a ring", {"enum": [["a"]], "items": {"$ref": "#/$defs/x"}, "$defs": {"x": ring}}
+    chain = {str(i): {"$ref": f"#/$defs/{i + 1}"} for i in range(12000)} | {"12000": {"type": "string"}}
+    yield "not of 12,000 references in a row", {"not": {"$ref": "#/$defs/0"}, "$defs": chain}
+    yield "unevaluatedProperties beside 12,000 references in a row", {"$ref": "#/$defs/0", "unevaluatedProperties": False, "$defs": chain}
+    yield "a constant of 5,000 numbers", {"const": list(range(5000))}
+    yield "a pattern of 30,000 optional letters", {"type": "string", "pattern": "^" + "a?" * 30000 + "$"}
+    yield "a constant that such a pattern is to match", {"const": "a" * 30000, "pattern": "^" + "a?" * 30000 + "$"}
+    yield "60,000 quantifiers of one letter", {"type": "string", "pattern": "^a" + "*" * 60000 + "$"}
+    yield "uniqueItems of a list of 100,000 numbers", {"uniqueItems": True, "enum": [list(range(100000))]}
+    yield "two enums of 10,000 numbers", {"allOf": [{"enum": list(range(10000))}, {"enum": list(range(10000, 20000))}]}
+    yield "an enum of 20,000 numbers", {"enum": list(range(20000))}
+    anchored = {f"{i}": {"$anchor": f"z{i}"} for i in range(2000)}
+    yield "2,000 references to anchors", {"allOf": [{"$ref": f"#z{i}"} for i in range(2000)], "$defs": anchored, "x-a": list(range(50000))}

@@ -161,6 +161,7 @@ GrammarAutomaton::State GrammarAutomaton::ComputeStep(State state, uint8_t byte)
     ready_.push_back({term, ready.next});
     if (pool().Nullable(term)) Expand(ready.next);
   }
+  too_ambiguous_ = too_ambiguous_ || pool().overflowed();
   if (too_ambiguous_) {
     ready_.clear();
     visited_.clear();

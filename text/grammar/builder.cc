@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
 #include "base/strings.h"
 #include "base/thread_clock.h"
 #include "text/grammar/automaton.h"
@@ -28,17 +29,21 @@ const Regular* GrammarBuilder::AsTerm(GrammarNode node) const {
 
 GrammarNode GrammarBuilder::Sequence(absl::Span<const GrammarNode> parts) {
   std::vector<GrammarNode> merged;
+  std::vector<Regular> run;  // adjacent terms, to become one: at once, as each has all behind it
+  const auto end_run = [&] {
+    if (!run.empty()) merged.push_back(Term(pool_.Concat(run)));
+    run.clear();
+  };
   for (const GrammarNode part : parts) {
     if (part == Term(kNothing)) return part;
-    const Regular* term = AsTerm(part);
-    if (term != nullptr && *term == kEmptyText) continue;
-    const Regular* before = merged.empty() ? nullptr : AsTerm(merged.back());
-    if (term != nullptr && before != nullptr) {
-      merged.back() = Term(pool_.Concat(*before, *term));
-    } else {
-      merged.push_back(part);
+    if (const Regular* term = AsTerm(part)) {
+      if (*term != kEmptyText) run.push_back(*term);
+      continue;
     }
+    end_run();
+    merged.push_back(part);
   }
+  end_run();
   if (merged.empty()) return Term(kEmptyText);
   if (merged.size() == 1) return merged[0];
   const auto begin = static_cast<uint32_t>(parts_.size());
@@ -86,7 +91,7 @@ absl::Status GrammarBuilder::Check() {
   if (limits_.cancelled != nullptr && *limits_.cancelled) {
     return absl::CancelledError("the compilation of a grammar was cancelled");
   }
-  if (nodes_.size() + pool_.size() > limits_.nodes) {
+  if (nodes_.size() + pool_.size() > limits_.nodes || pool_.overflowed()) {
     return absl::InvalidArgumentError(
         StrCat("it is too large: its grammar has more than ", limits_.nodes, " nodes"));
   }
@@ -247,6 +252,7 @@ absl::Status GrammarBuilder::Finish(GrammarNode root) {
     for (Node& node : nodes_) grows = UpdateLeast(node) || grows;
   }
   if (absl::Status status = CheckLeftRecursion(); !status.ok()) return status;
+  MILLRACE_RETURN_IF_ERROR(Check());
   if (pool_.undecided()) {
     return absl::InvalidArgumentError(
         "it is too complex: whether its patterns have a text in common takes too long to tell");

@@ -291,7 +291,11 @@ class Parser {
   }
 
   absl::StatusOr<GrammarNode> Quantified(GrammarNode node) {
-    for (;;) {
+    for (int within = 0;; ++within) {
+      if (within > builder_.limits().depth) {
+        return Bad(StrCat("more than ", builder_.limits().depth, " quantifiers of one item"));
+      }
+      while (Peek() == ' ' || Peek() == '\t') ++at_;
       if (Take("*")) {
         node = builder_.Repeat(node, 0);
       } else if (Take("+")) {

@@ -54,6 +54,8 @@ const Case kCases[] = {
     {kRegex, "\\u00e9\\x41", {"éA"}, {"eA"}},
     {kEbnf, "root ::= \"(\" root \")\" | [a-c]{2}", {"ab", "((cc))"}, {"(ab", "a", "abc"}},
     {kEbnf, "root ::= root \"+\" [0-9] | [0-9] # left recursion", {"1", "1+2+3"}, {"1+", "+"}},
+    {kEbnf, "root ::= [0-9] + \"x\" {2} ?", {"1", "12xx"}, {"", "1x"}},
+    {kEbnf, "start: \"a\" ~ 2..3 item *\nitem: \"b\" ?\n", {"aa", "aaabb"}, {"a", "aaaa"}},
     {kEbnf, "start: pair (\",\" pair)*\npair: NAME \"=\" /[0-9]+/\nNAME: \"a\"..\"c\"\n", {}, {}},
     {kEbnf,
      "start: sum\n?sum: sum \"+\" atom | atom\natom: NUMBER | \"(\" sum \")\"\n"
@@ -250,6 +252,10 @@ TEST(GrammarTest, HostileOnesAreRefused) {
   EXPECT_NE(Refusal({kSchema, all + "]}"}, {.time = {}}).find("0 ms to compile"),
             std::string::npos);
   EXPECT_NE(Refusal({kRegex, std::string(5000, '(')}).find("nested"), std::string::npos);
+  EXPECT_NE(Refusal({kRegex, "a" + std::string(65000, '*')}).find("a quantifier behind another"),
+            std::string::npos);
+  EXPECT_NE(Refusal({kEbnf, "root ::= \"a\"" + std::string(65000, '*')}).find("quantifiers"),
+            std::string::npos);
   EXPECT_NE(Refusal({kEbnf, "root ::= " + std::string(5000, '(')}).find("nested"),
             std::string::npos);
   EXPECT_NE(Refusal({kSchema, std::string(2 << 20, ' ')}).find("bytes"), std::string::npos);
@@ -371,6 +377,15 @@ TEST_F(MaskTest, SpecialTokensComeOnlyWhereAMarkerIs) {
   EXPECT_TRUE(matcher.finished());
   GrammarMatcher text(Compiled({.kind = Kind::kText}), vocabulary_);
   EXPECT_FALSE(MaskAllows(**text.Mask(), special));
+}
+
+// What may follow an "a" are 20,000 texts, of each of which as many may follow the next.
+TEST_F(MaskTest, TooManyAlternativesAreTold) {
+  std::string pattern;
+  for (int i = 0; i < 20000; ++i) pattern += "a?";
+  GrammarMatcher matcher(Compiled({.kind = kRegex, .text = pattern}), vocabulary_);
+  ASSERT_TRUE(matcher.AcceptBytes("a"));
+  EXPECT_EQ(matcher.Mask().status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(MaskTest, RandomBytesNeverBreakTheParsers) {

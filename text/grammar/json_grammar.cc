@@ -356,12 +356,14 @@ GrammarNode JsonGrammar::Constant(const JsonValue& value) {
     }
     case JsonValue::Type::kArray:
       for (const JsonValue& item : value.items) {
+        if (!builder_.Check().ok()) break;  // Finish says why
         if (!parts.empty()) parts.push_back(comma_);
         parts.push_back(Constant(item));
       }
       return Array(builder_.Sequence(parts));
     case JsonValue::Type::kObject:
       for (const auto& [name, member] : value.members) {
+        if (!builder_.Check().ok()) break;
         if (!parts.empty()) parts.push_back(comma_);
         parts.push_back(builder_.Term(QuotedLiteral(name)));
         parts.push_back(colon_);

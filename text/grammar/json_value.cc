@@ -1,6 +1,7 @@
 #include "text/grammar/json_value.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "absl/container/flat_hash_set.h"
@@ -181,6 +182,35 @@ bool Equal(const JsonValue& a, const JsonValue& b) {
              });
     default:
       return true;
+  }
+}
+
+std::string EqualKey(const JsonValue& value) {
+  const auto text = [](std::string_view kind, std::string_view text) {
+    return StrCat(kind, text.size(), ":", text);
+  };
+  switch (value.type) {
+    case JsonValue::Type::kNumber: {
+      const auto decimal = ParseDecimal(value.text);
+      if (!decimal) return text("N", value.text);
+      return text("n", decimal->is_zero() ? "0" : decimal->ToString());
+    }
+    case JsonValue::Type::kString:
+      return text("s", value.text);
+    case JsonValue::Type::kArray: {
+      std::string key = "[";
+      for (const JsonValue& item : value.items) key += EqualKey(item);
+      return key + "]";
+    }
+    case JsonValue::Type::kObject: {
+      std::map<std::string_view, const JsonValue*> members;
+      for (const auto& [name, member] : value.members) members.emplace(name, &member);
+      std::string key = "{";
+      for (const auto& [name, member] : members) key += text("s", name) + EqualKey(*member);
+      return key + "}";
+    }
+    default:
+      return ToJson(value);
   }
 }
 

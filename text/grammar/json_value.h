@@ -58,6 +58,8 @@ int Compare(const Decimal& a, const Decimal& b);  // below, at or above 0
 
 // Returns whether JSON schema calls them equal: numbers by their value, objects in any order.
 bool Equal(const JsonValue& a, const JsonValue& b);
+// Returns a text that is the same for exactly those values that are Equal.
+std::string EqualKey(const JsonValue& value);
 
 // Returns a value as JSON, as json.dumps(ensure_ascii=False) writes it.
 std::string ToJson(const JsonValue& value);

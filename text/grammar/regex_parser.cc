@@ -155,9 +155,10 @@ class Parser {
 
   absl::StatusOr<Piece> Item() {
     MILLRACE_ASSIGN_OR_RETURN(Piece piece, Atom());
-    for (bool again = true; again;) {
-      MILLRACE_ASSIGN_OR_RETURN(again, Quantify(piece));
-    }
+    MILLRACE_ASSIGN_OR_RETURN(const bool quantified, Quantify(piece));
+    if (!quantified) return piece;
+    MILLRACE_ASSIGN_OR_RETURN(const bool again, Quantify(piece));
+    if (again) return Bad("a quantifier behind another one; allowed: a group between them");
     return piece;
   }
 

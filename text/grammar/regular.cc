@@ -98,6 +98,10 @@ Regular RegularPool::List(Kind kind, std::vector<Regular> parts) {
   std::sort(parts.begin(), parts.end());
   parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
   if (parts.size() == 1) return parts[0];
+  if (lists_.size() + parts.size() > kMostListed) {
+    overflowed_ = true;
+    return kNothing;
+  }
   Term term{kind, kind == Kind::kAnd, kind == Kind::kAnd};
   for (const Regular part : parts) {
     const bool nullable = Nullable(part);
@@ -206,38 +210,56 @@ Regular RegularPool::Multiple(uint32_t divisor, uint32_t remainder) {
 }
 
 Regular RegularPool::Derive(Regular a, uint8_t byte) {
-  if (a <= kEmptyText) return kNothing;
+  if (a <= kEmptyText || overflowed_) return kNothing;
   if (num_classes_ == 0) return DeriveOne(a, byte);
-  const uint8_t first = Blocks(PartitionOf(a))[class_of_[byte]];
-  const uint64_t key = uint64_t{a} << 8 | first;
-  if (const auto it = derived_.find(key); it != derived_.end()) return it->second;
+  if (const std::optional<Regular> known = FindDerived(a, byte)) return *known;
+  const uint8_t first = FirstOf(a, byte);
   const Regular result = DeriveOne(a, byte_of_[first]);
-  derived_.emplace(key, result);
+  derived_.emplace(uint64_t{a} << 8 | first, result);
   return result;
+}
+
+// Returns the first class of the byte's block in the term's partition.
+uint8_t RegularPool::FirstOf(Regular a, uint8_t byte) {
+  return Blocks(PartitionOf(a))[class_of_[byte]];
+}
+
+std::optional<Regular> RegularPool::FindDerived(Regular a, uint8_t byte) {
+  const auto it = derived_.find(uint64_t{a} << 8 | FirstOf(a, byte));
+  return it == derived_.end() ? std::nullopt : std::optional(it->second);
 }
 
 RegularPool::Partition RegularPool::PartitionOf(Regular a) {
   if (partition_of_.size() <= a) partition_of_.resize(terms_.size(), kNoPartition);
-  if (partition_of_[a] != kNoPartition) return partition_of_[a];
-  const Partition partition = ComputePartition(a);
-  return partition_of_[a] = partition;
-}
-
-// Makes no term.
-RegularPool::Partition RegularPool::ComputePartition(Regular a) {
-  Partition partition = kOneBlock;
-  // A head that may be empty lets its tail begin, too.
-  while (terms_[a].kind == Kind::kConcat) {
-    partition = Meet(partition, PartitionOf(terms_[a].a));
-    if (!Nullable(terms_[a].a)) return partition;
+  // A head that may be empty lets its tail begin, too. Such tails may be many.
+  std::vector<Regular> links;
+  while (partition_of_[a] == kNoPartition && terms_[a].kind == Kind::kConcat &&
+         Nullable(terms_[a].a)) {
+    links.push_back(a);
     a = terms_[a].b;
   }
+  if (partition_of_[a] == kNoPartition) {
+    const Partition partition = ComputePartition(a);
+    partition_of_[a] = partition;
+  }
+  Partition partition = partition_of_[a];
+  for (size_t i = links.size(); i-- > 0;) {
+    partition = Meet(partition, PartitionOf(terms_[links[i]].a));
+    partition_of_[links[i]] = partition;
+  }
+  return partition;
+}
+
+// Makes no term. A term that begins with one that may be empty is PartitionOf's.
+RegularPool::Partition RegularPool::ComputePartition(Regular a) {
+  Partition partition = kOneBlock;
   const Term& term = terms_[a];
   switch (term.kind) {
     case Kind::kNothing:
     case Kind::kEmpty:
-    case Kind::kConcat:
       return partition;
+    case Kind::kConcat:
+      return PartitionOf(term.a);
     case Kind::kSet: {
       std::vector<uint8_t> blocks(byte_of_.size());
       std::array<int, 2> first = {-1, -1};
@@ -246,7 +268,7 @@ RegularPool::Partition RegularPool::ComputePartition(Regular a) {
         if (begin < 0) begin = static_cast<int>(i);
         blocks[i] = static_cast<uint8_t>(begin);
       }
-      return Meet(partition, InternPartition(std::move(blocks)));
+      return InternPartition(std::move(blocks));
     }
     case Kind::kAlt:
     case Kind::kAnd:
@@ -254,7 +276,7 @@ RegularPool::Partition RegularPool::ComputePartition(Regular a) {
       return partition;
     case Kind::kNot:
     case Kind::kRepeat:
-      return Meet(partition, PartitionOf(term.a));
+      return PartitionOf(term.a);
     case Kind::kMultiple:
       for (const char c : std::string_view("0123456789.")) {
         const auto byte = static_cast<uint8_t>(c);
@@ -290,9 +312,15 @@ RegularPool::Partition RegularPool::InternPartition(std::vector<uint8_t> blocks)
 
 Regular RegularPool::DeriveConcat(Regular a, uint8_t byte) {
   std::vector<Regular> parts;
-  for (;;) {
+  for (const Regular whole = a;;) {
     if (terms_[a].kind != Kind::kConcat) {
       parts.push_back(Derive(a, byte));
+      break;
+    }
+    // Of many tails of one another each goes on with the one before it.
+    const auto known = a == whole || num_classes_ == 0 ? std::nullopt : FindDerived(a, byte);
+    if (known.has_value()) {
+      parts.push_back(*known);
       break;
     }
     const Regular head = terms_[a].a, tail = terms_[a].b;
@@ -336,9 +364,13 @@ Regular RegularPool::DeriveOne(Regular a, uint8_t byte) {
 }
 
 bool RegularPool::Matches(Regular a, std::string_view text) {
-  for (const char c : text) {
-    a = Derive(a, static_cast<uint8_t>(c));
+  for (size_t i = 0; i < text.size(); ++i) {
+    a = Derive(a, static_cast<uint8_t>(text[i]));
     if (a == kNothing) return false;
+    if (i % 16 == 15 && IsLate()) {
+      undecided_ = true;
+      return false;
+    }
   }
   return Nullable(a);
 }

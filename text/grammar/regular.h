@@ -91,9 +91,14 @@ class RegularPool {
   const std::vector<uint8_t>& Blocks(Partition partition) const { return partitions_[partition]; }
 
   size_t size() const { return terms_.size(); }
+  // Returns whether alternatives were left out, since there were more than kMostListed: terms that
+  // were made since may stand for less than they should.
+  bool overflowed() const { return overflowed_; }
   size_t bytes() const;
 
  private:
+  static constexpr size_t kMostListed = 2 << 20;  // operands, of all terms
+
   enum class Kind : uint8_t {
     kNothing,
     kEmpty,
@@ -135,6 +140,8 @@ class RegularPool {
   bool IsLate() const;
   std::optional<bool> IsEmptyNearby(Regular a, absl::Span<const uint8_t> bytes);
   Regular DeriveConcat(Regular a, uint8_t byte);
+  uint8_t FirstOf(Regular a, uint8_t byte);
+  std::optional<Regular> FindDerived(Regular a, uint8_t byte);
   Partition ComputePartition(Regular a);
   template <typename Change>
   Regular ChangeParts(Regular a, const Change& change);
@@ -160,6 +167,7 @@ class RegularPool {
   std::vector<Partition> partition_of_;             // by term; kNoPartition: not yet known
   int num_classes_ = 0;
   bool undecided_ = false;
+  bool overflowed_ = false;
   TimePoint deadline_ = TimePoint::max();
   absl::flat_hash_map<Regular, bool> ends_soon_;  // what EndsSoon has found
   size_t explored_in_vain_ = 0;                   // terms, by EndsSoon

@@ -109,8 +109,10 @@ class Reader {
   // By schema with unevaluatedProperties or unevaluatedItems: itself and the schemas that it
   // applies in place.
   absl::flat_hash_map<const JsonValue*, std::vector<const JsonValue*>> evaluators_;
+  std::optional<absl::flat_hash_map<std::string_view, const JsonValue*>> anchors_;
   size_t properties_ = 0;
   size_t enum_values_ = 0;
+  int negations_within_ = 0;
 };
 
 // The type bits of one schema's `type`.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "text/grammar/regex_parser.h"
@@ -102,10 +103,9 @@ std::optional<std::vector<JsonValue>> EnumOf(const Base& base) {
       result = values;
       return;
     }
-    std::erase_if(*result, [&](const JsonValue& value) {
-      return std::none_of(values.begin(), values.end(),
-                          [&](const JsonValue& other) { return Equal(value, other); });
-    });
+    absl::flat_hash_set<std::string> keys;
+    for (const JsonValue& value : values) keys.insert(EqualKey(value));
+    std::erase_if(*result, [&](const JsonValue& value) { return !keys.contains(EqualKey(value)); });
   };
   for (const JsonValue* schema : base) {
     if (const JsonValue* value = schema->Find("const")) keep({*value});
@@ -223,9 +223,7 @@ absl::StatusOr<GrammarNode> Compiler::CompileBase(const Base& base) {
   const auto forbidden = [&](const JsonValue& value) {
     return std::any_of(base.begin(), base.end(), [&](const JsonValue* schema) {
       const JsonValue* values = schema->Find("\xffnotEnum");
-      return values != nullptr &&
-             std::any_of(values->items.begin(), values->items.end(),
-                         [&](const JsonValue& other) { return Equal(value, other); });
+      return values != nullptr && Lists(*values, value);
     });
   };
   if ((types & kNull) != 0 && !forbidden({.type = JsonValue::Type::kNull})) {

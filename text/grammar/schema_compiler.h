@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "text/grammar/schema.h"
 
 namespace millrace::schema {
@@ -72,6 +74,8 @@ class Compiler {
   absl::StatusOr<bool> Holds(const JsonValue& value, const Conjunction& conjunction);
   absl::StatusOr<bool> HoldsBase(const JsonValue& value, const Base& base);
   absl::StatusOr<bool> HoldsInside(const JsonValue& value, const Base& base);
+  // Returns whether the list of a schema, an enum for example, has the value.
+  bool Lists(const JsonValue& list, const JsonValue& value);
 
   GrammarBuilder& builder_;
   RegularPool& pool_;
@@ -79,7 +83,10 @@ class Compiler {
   Reader reader_;
   std::map<Conjunction, Compiled> compiled_;
   std::map<std::string, Regular, std::less<>> patterns_;
+  // By a list that a value was looked for in: the EqualKeys of its items.
+  absl::flat_hash_map<const JsonValue*, absl::flat_hash_set<std::string>> listed_;
   int depth_ = 0;
+  int depth_of_holds_ = 0;
 };
 
 // The values that all enum and const of a base allow; nothing if there are none.

@@ -1,6 +1,7 @@
 // Negations of schemas, as schemas: not, if and oneOf are made of them.
 #include <algorithm>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "text/grammar/schema.h"
@@ -111,6 +112,12 @@ absl::StatusOr<const JsonValue*> Reader::Negation(const JsonValue& schema) {
     if (it->second == nullptr) return Refuse(schema, "not", "it concerns itself");
     return it->second;
   }
+  constexpr int kMostWithin = 1000;
+  if (negations_within_ == kMostWithin) {
+    return Refuse(schema, "not", StrCat("it is more than ", kMostWithin, " schemas deep"));
+  }
+  ++negations_within_;
+  const auto left = absl::MakeCleanup([this] { --negations_within_; });
   MILLRACE_RETURN_IF_ERROR(CheckKeywords(schema));
   std::vector<JsonValue> negations;
   for (const auto& [keyword, value] : schema.members) {

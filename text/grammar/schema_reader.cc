@@ -80,19 +80,19 @@ std::string Unescape(std::string_view token) {
   return result;
 }
 
-const JsonValue* FindAnchor(const JsonValue& at, std::string_view name) {
+constexpr size_t kMostInPlace = 2000;  // schemas that apply to one value
+
+// Of two with one name the first counts.
+void FindAnchors(const JsonValue& at,
+                 absl::flat_hash_map<std::string_view, const JsonValue*>* anchors) {
   for (const char* keyword : {"$anchor", "$dynamicAnchor"}) {
     const JsonValue* anchor = at.Find(keyword);
-    if (anchor != nullptr && anchor->is_string() && anchor->text == name) return &at;
+    if (anchor != nullptr && anchor->is_string()) anchors->try_emplace(anchor->text, &at);
   }
   for (const auto& [key, member] : at.members) {
-    if (key == "enum" || key == "const" || key == "$id") continue;
-    if (const JsonValue* found = FindAnchor(member, name)) return found;
+    if (key != "enum" && key != "const" && key != "$id") FindAnchors(member, anchors);
   }
-  for (const JsonValue& item : at.items) {
-    if (const JsonValue* found = FindAnchor(item, name)) return found;
-  }
-  return nullptr;
+  for (const JsonValue& item : at.items) FindAnchors(item, anchors);
 }
 
 }  // namespace
@@ -196,7 +196,9 @@ absl::StatusOr<const JsonValue*> Reader::Resolve(const JsonValue& schema,
   reference.remove_prefix(1);
   if (reference.empty()) return &root_;
   if (reference[0] != '/') {
-    if (const JsonValue* found = FindAnchor(root_, reference)) return found;
+    if (!anchors_.has_value()) FindAnchors(root_, &anchors_.emplace());
+    const auto found = anchors_->find(reference);
+    if (found != anchors_->end()) return found->second;
     return Refuse(schema, "$ref", StrCat("there is no anchor ", Printable(reference, 80)));
   }
   const JsonValue* at = &root_;
@@ -283,7 +285,6 @@ absl::Status Reader::AddSchema(const JsonValue& schema, Flat* flat,
     return Refuse(schema, "schema", "it must be an object, true or false");
   }
   if (!seen->insert(&schema).second) return absl::OkStatus();
-  constexpr size_t kMostInPlace = 2000;
   if (seen->size() > kMostInPlace) {
     return Refuse(schema, "allOf", StrCat("more than ", kMostInPlace, " schemas apply to a value"));
   }
@@ -340,6 +341,9 @@ absl::Status Reader::FindEvaluators(const JsonValue& schema, const JsonValue& at
     return absl::OkStatus();
   }
   evaluators->push_back(&at);
+  if (evaluators->size() > kMostInPlace) {
+    return Refuse(schema, "$ref", StrCat("more than ", kMostInPlace, " schemas apply to a value"));
+  }
   for (const char* keyword : {"anyOf", "oneOf", "if", "dependentSchemas", "$dynamicRef"}) {
     if (at.Find(keyword) == nullptr) continue;
     return Refuse(schema,

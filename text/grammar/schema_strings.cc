@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "text/grammar/regex_parser.h"
@@ -102,11 +103,10 @@ absl::StatusOr<std::optional<std::vector<JsonValue>>> Compiler::FewValues(
     written = {{.type = Type::kNull}, {.type = Type::kTrue}, {.type = Type::kFalse}};
   }
   values.emplace();
+  absl::flat_hash_set<std::string> known;
   for (const JsonValue& value : *written) {
     MILLRACE_ASSIGN_OR_RETURN(const bool holds, HoldsBase(value, flat.base));
-    const bool known = std::any_of(values->begin(), values->end(),
-                                   [&](const JsonValue& other) { return Equal(value, other); });
-    if (holds && !known) values->push_back(value);
+    if (holds && known.insert(EqualKey(value)).second) values->push_back(value);
   }
   return values;
 }

@@ -1,7 +1,11 @@
 // Which constants meet a schema, and which schemas no value meets together.
 #include <algorithm>
+#include <initializer_list>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/status.h"
+#include "base/strings.h"
 #include "text/grammar/regex_parser.h"
 #include "text/grammar/schema_compiler.h"
 
@@ -25,18 +29,40 @@ bool IsUnique(const Base& base) {
 }
 
 bool HasEqualItems(const JsonValue& list) {
-  for (size_t i = 0; i < list.items.size(); ++i) {
-    for (size_t k = 0; k < i; ++k) {
-      if (Equal(list.items[i], list.items[k])) return true;
-    }
-  }
-  return false;
+  absl::flat_hash_set<std::string> keys;
+  return !std::all_of(list.items.begin(), list.items.end(),
+                      [&](const JsonValue& item) { return keys.insert(EqualKey(item)).second; });
 }
+
+bool HasAny(const Base& base, std::initializer_list<std::string_view> keywords) {
+  return std::any_of(base.begin(), base.end(), [&](const JsonValue* schema) {
+    return std::any_of(keywords.begin(), keywords.end(), [schema](std::string_view keyword) {
+      return schema->Find(keyword) != nullptr;
+    });
+  });
+}
+
+// Of schemas that a constant is held to, one because of another: references may lead to themselves.
+constexpr int kMostHolds = 1000;
 
 }  // namespace
 
+bool Compiler::Lists(const JsonValue& list, const JsonValue& value) {
+  const auto [it, is_new] = listed_.try_emplace(&list);
+  if (is_new) {
+    for (const JsonValue& item : list.items) it->second.insert(EqualKey(item));
+  }
+  return it->second.contains(EqualKey(value));
+}
+
 absl::StatusOr<bool> Compiler::Holds(const JsonValue& value, const Conjunction& conjunction) {
   MILLRACE_RETURN_IF_ERROR(builder_.Check());
+  if (depth_of_holds_ == kMostHolds) {
+    return absl::InvalidArgumentError(
+        StrCat("it is too deep: more than ", kMostHolds, " schemas of a constant"));
+  }
+  ++depth_of_holds_;
+  const auto left = absl::MakeCleanup([this] { --depth_of_holds_; });
   MILLRACE_ASSIGN_OR_RETURN(const Flat flat, reader_.Flatten(conjunction));
   if (flat.never) return false;
   for (const Part& alternative : flat.alternatives) {
@@ -54,18 +80,12 @@ absl::StatusOr<bool> Compiler::HoldsBase(const JsonValue& value, const Base& bas
   MILLRACE_ASSIGN_OR_RETURN(const uint32_t types, Types(base));
   if ((TypeOf(value) & types) == 0) return false;
   for (const JsonValue* schema : base) {
-    const auto is_value = [&](const JsonValue& other) { return Equal(value, other); };
     const JsonValue* constant = schema->Find("const");
-    if (constant != nullptr && !is_value(*constant)) return false;
+    if (constant != nullptr && !Equal(value, *constant)) return false;
     const JsonValue* values = schema->Find("enum");
-    if (values != nullptr && std::none_of(values->items.begin(), values->items.end(), is_value)) {
-      return false;
-    }
+    if (values != nullptr && !Lists(*values, value)) return false;
     const JsonValue* forbidden = schema->Find("\xffnotEnum");
-    if (forbidden != nullptr &&
-        std::any_of(forbidden->items.begin(), forbidden->items.end(), is_value)) {
-      return false;
-    }
+    if (forbidden != nullptr && Lists(*forbidden, value)) return false;
   }
   return HoldsInside(value, base);
 }
@@ -76,6 +96,8 @@ absl::StatusOr<bool> Compiler::HoldsInside(const JsonValue& value, const Base& b
     return size >= counts.min && (counts.max == kUnbounded || size <= counts.max);
   };
   if (value.is_number()) {
+    if (!HasAny(base, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}))
+      return true;
     MILLRACE_ASSIGN_OR_RETURN(const GrammarNode node, CompileNumber(base, kInteger | kFraction));
     const Regular* term = builder_.AsTerm(node);
     if (term != nullptr && pool_.Matches(*term, value.text)) return true;
@@ -97,6 +119,7 @@ absl::StatusOr<bool> Compiler::HoldsInside(const JsonValue& value, const Base& b
     return true;
   }
   if (value.is_string()) {
+    if (IsAnyString(base)) return true;
     MILLRACE_ASSIGN_OR_RETURN(const Regular term, StringTerm(base));
     std::string inside;
     AppendJsonString(value.text, &inside);
