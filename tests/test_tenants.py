@@ -118,12 +118,12 @@ def test_a_client_certificate_stands_for_a_key(start_server, tmp_path):
                 return error.code().name
 
     # A response is the tenant's, though neither of them shows a key.
-    with httpx.Client(base_url=https(server), verify=context_of(authority, alice)) as one:
+    with httpx.Client(base_url=https(server), verify=context_of(authority, bob)) as one:
         stored = one.post("/v1/responses", json={"input": "Hello", "max_output_tokens": 4})
         assert stored.status_code == 200, stored.text
         mine = f"/v1/responses/{stored.json()['id']}"
         assert one.get(mine).status_code == 200
-    assert by_http(bob, path=mine) == 404
+    assert by_http(alice, path=mine) == 404
     # Nobody, or one that no entry names, needs a key; a wrong key counts, whatever the certificate says.
     for client in (None, carol):
         assert (by_http(client), by_grpc(client)) == (401, "UNAUTHENTICATED")

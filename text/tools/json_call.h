@@ -36,6 +36,8 @@ class JsonCallReader {
   // The name is known, and so is a byte of the arguments.
   bool announced() const { return has_name_ && has_arguments_; }
   bool has_name() const { return has_name_; }
+  // The arguments are whole, though perhaps not the object.
+  bool has_all_arguments() const { return has_arguments_ && state_ != State::kInValue; }
   const std::string& name() const { return name_; }
   // Returns the arguments' text that has come since the last call. Call once it is announced.
   std::string TakeArguments();

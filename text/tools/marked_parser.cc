@@ -102,6 +102,8 @@ class MarkedParser : public OutputParser {
       Open(*marker);
     } else if (calls_ == 0) {  // the end of nothing
       for (const char p : outside_.markers()[*marker]) content_.Add(p, out);
+    } else {
+      content_.SkipSpace();
     }
   }
 
@@ -125,7 +127,13 @@ class MarkedParser : public OutputParser {
   void StepObject(char c, OutputDelta* out) {
     if (!announced_) raw_ += c;
     const JsonStep step = reader_.Step(c);
-    if (step == JsonStep::kBad) return Abandon(out);
+    if (step == JsonStep::kBad) {
+      if (!announced_) return Abandon(out);
+      // Small models forget the object's own bracket.
+      complete_ += reader_.has_all_arguments() ? 1 : 0;
+      Abandon(out);
+      return StepContent(c, out);
+    }
     const bool ended = step == JsonStep::kEnd;
     const bool known = !bare_ || std::count(names_.begin(), names_.end(), reader_.name()) > 0;
     if (ended && !reader_.has_name()) return Abandon(out);

@@ -154,7 +154,7 @@ constexpr ToolSign kToolSigns[] = {
     {"tool['type'] + '<｜tool▁sep｜>'", [] { return DeepSeek(true); }},
     {"<｜tool▁calls▁begin｜>", [] { return DeepSeek(false); }},
     {"<|tool_calls_section_begin|>", Kimi},
-    {"<function=", Qwen3Coder},
+    {"<parameter=", Qwen3Coder},  // "<function=" is functionary's, too, before an object
     {"<minimax:tool_call>", MiniMax},
     {"<arg_key>", Glm45},
     {"<|tool_call|>", Granite},

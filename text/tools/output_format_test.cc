@@ -18,7 +18,7 @@ std::string ReasoningOf(std::string_view chat_template) {
 
 TEST(OutputFormatTest, TheTemplateChooses) {
   EXPECT_EQ(ToolsOf("{{ '<tool_call>' }}"), "hermes");
-  EXPECT_EQ(ToolsOf("<tool_call>\n<function=x>"), "qwen3_coder");
+  EXPECT_EQ(ToolsOf("<tool_call>\n<function=x>\n<parameter=y>"), "qwen3_coder");
   EXPECT_EQ(ToolsOf("<tool_call><arg_key>"), "glm45");
   EXPECT_EQ(ToolsOf("<|start_header_id|>"), "llama3_json");
   EXPECT_EQ(ToolsOf("[TOOL_CALLS] ["), "mistral");

@@ -53,7 +53,8 @@ class Joiner {
 
 const std::vector<ToolSignature> kTools = {
     {"f", R"({"type":"object","properties":{"a":{"type":"integer"},"s":{"type":"string"}}})"},
-    {"get_weather", R"({"type":"object","properties":{"city":{"type":"string"}}})"}};
+    {"get_weather", R"({"type":"object","properties":{"city":{"type":"string"}}})"},
+    {"look", R"({"type":"object","properties":{"for":{"type":["string","null"]}}})"}};
 
 struct Case {
   std::string tools;
@@ -95,6 +96,10 @@ const std::vector<Case>& Cases() {
        "Let me see.\n\n<tool_call>\n{\"arguments\": {\"s\": \"}</tool_call>\"}, \"name\": \"f\"}\n"
        "</tool_call>\n<tool_call>{\"name\":\"g\"}</tool_call>\nDone.",
        {"Let me see.Done.", "", {"f({\"s\": \"}</tool_call>\"})", "g({})"}}},
+      {"hermes",
+       "none",  // the object lacks its bracket
+       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}\n</tool_call>\nDone.",
+       {"Done.", "", {"f({\"a\": 1})"}}},
       {"hermes",
        "none",
        "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 2}\"}</tool_call>",
@@ -201,6 +206,12 @@ const std::vector<Case>& Cases() {
        "<tool_call><function=f></function></tool_call><tool_call><function=g>"
        "</function></tool_call>",
        {"", "", {"f({})", "g({})"}}},
+      {"qwen3_coder",
+       "none",
+       "<function=look><parameter=for>null</parameter></function>"
+       "<function=look><parameter=for>\"a\"</parameter></function>"
+       "<function=look><parameter=for>7</parameter></function>",
+       {"", "", {R"(look({"for": null}))", R"(look({"for": "a"}))", R"(look({"for": "7"}))"}}},
       {"qwen3_coder",
        "none",
        "<function=></function> x",  // no call has no name

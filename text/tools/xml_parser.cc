@@ -17,18 +17,19 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-// Returns whether the schema allows strings and nothing else.
-bool IsText(const OrderedJson& schema) {
+enum class ValueType { kAny, kText, kTextOrNull };
+
+ValueType TypeOf(const OrderedJson& schema) {
   const auto type = schema.is_object() ? schema.find("type") : schema.end();
-  if (type == schema.end()) return false;
-  if (type->is_string()) return *type == "string";
-  if (!type->is_array()) return false;
-  bool text = false;
+  if (type == schema.end()) return ValueType::kAny;
+  if (type->is_string()) return *type == "string" ? ValueType::kText : ValueType::kAny;
+  bool text = false, null = false;
   for (const OrderedJson& one : *type) {
-    if (one != "string" && one != "null") return false;
-    text |= one == "string";
+    if (one != "string" && one != "null") return ValueType::kAny;
+    (one == "string" ? text : null) = true;
   }
-  return text;
+  if (!text) return ValueType::kAny;
+  return null ? ValueType::kTextOrNull : ValueType::kText;
 }
 
 std::vector<std::string> Openings(const XmlFormat& format) {
@@ -167,21 +168,25 @@ class XmlParser : public OutputParser {
   }
 
   std::string ValueOf(std::string_view value, const std::string& attributes) const {
-    bool text = attributes.find("string=\"true\"") != attributes.npos;
-    if (const auto tool = schemas_.find(name_); tool != schemas_.end() && !text) {
-      const OrderedJson& schema = tool->second;
-      const auto properties = schema.is_object() ? schema.find("properties") : schema.end();
-      if (properties != schema.end() && properties->is_object()) {
-        const auto property = properties->find(key_);
-        text = property != properties->end() && IsText(*property);
-      }
-    }
+    if (attributes.find("string=\"true\"") != attributes.npos) return Quoted(value);
+    const ValueType type = TypeOfArgument();
     const std::string_view trimmed = Trimmed(value);
-    if (!text && OrderedJson::accept(trimmed)) return std::string(trimmed);
-    if (!text && (trimmed == "True" || trimmed == "False"))
-      return trimmed == "True" ? "true" : "false";
-    if (!text && trimmed == "None") return "null";
-    return Quoted(value);
+    if (type == ValueType::kTextOrNull && trimmed != "null" && !trimmed.starts_with('"')) {
+      return Quoted(value);
+    }
+    if (type != ValueType::kText && OrderedJson::accept(trimmed)) return std::string(trimmed);
+    if (type != ValueType::kAny) return Quoted(value);
+    if (trimmed == "True" || trimmed == "False") return trimmed == "True" ? "true" : "false";
+    return trimmed == "None" ? "null" : Quoted(value);
+  }
+
+  ValueType TypeOfArgument() const {
+    const auto tool = schemas_.find(name_);
+    if (tool == schemas_.end() || !tool->second.is_object()) return ValueType::kAny;
+    const auto properties = tool->second.find("properties");
+    if (properties == tool->second.end() || !properties->is_object()) return ValueType::kAny;
+    const auto property = properties->find(key_);
+    return property == properties->end() ? ValueType::kAny : TypeOf(*property);
   }
 
   const XmlFormat& format_;

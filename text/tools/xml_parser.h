@@ -22,8 +22,9 @@ struct XmlFormat {
   std::vector<std::string> dropped;  // what stands around calls
 };
 
-// An argument is what its schema says: a text where that allows strings alone, else JSON, or a text
-// if it is none. `format` must outlive the parser.
+// An argument is what its schema says: a text where that allows strings alone; where it allows null
+// as well, null, a JSON string, or else a text; otherwise JSON, or a text if it is none. `format`
+// must outlive the parser.
 std::unique_ptr<OutputParser> MakeXmlParser(const XmlFormat* format,
                                             const std::vector<ToolSignature>& tools);
 
