@@ -47,10 +47,8 @@ const std::vector<Row>& Rows() {
       {kLlama, ForeignKind::kAlways, "-kvu --kv-unified",
        "all sequences share one KV cache, always"},
       {kVllm, ForeignKind::kHint, "--model-tag", "name the model with --model"},
-      {kVllm, ForeignKind::kHint, "--allowed-origins",
-       "use --allowed-hosts: host names, comma-separated, that Host and Origin may name"},
       {kVllm, ForeignKind::kHint, "--allow-credentials --allowed-methods --allowed-headers",
-       "use --allowed-hosts; methods and headers are not restricted further"},
+       "use --allowed-origins; methods and headers are not restricted further"},
       {kVllm, ForeignKind::kHint, "--scheduling-policy",
        "leave it out: a request's priority always goes first, then its arrival"},
       {kVllm, ForeignKind::kHint, "--swap-space --cpu-offload-gb --preemption-mode",
@@ -72,7 +70,8 @@ const std::vector<Row>& Rows() {
        "leave it out: there are no such pages, and --log http=LEVEL sets what is logged of "
        "requests"},
       {kVllm, ForeignKind::kHint, "-pp --pipeline-parallel-size",
-       "use --tensor-parallel-size; layers are not divided among devices"},
+       "use --tensor-parallel-size, on several hosts with --nnodes; layers are not divided among "
+       "devices"},
       {kVllm, ForeignKind::kHint,
        "-dp --data-parallel-size --data-parallel-size-local --data-parallel-address "
        "--data-parallel-rpc-port --data-parallel-backend --api-server-count",
@@ -80,7 +79,7 @@ const std::vector<Row>& Rows() {
       {kVllm, ForeignKind::kHint,
        "--distributed-executor-backend --worker-use-ray --worker-cls --worker-extension-cls "
        "--max-parallel-loading-workers",
-       "leave it out: the ranks of --tensor-parallel-size are threads of this process"},
+       "leave it out: the ranks of --tensor-parallel-size are threads of one process on each host"},
       {kVllm, ForeignKind::kHint,
        "--enable-lora --lora-modules --max-loras --max-lora-rank --fully-sharded-loras",
        "adapters are not supported: merge them into the model"},
@@ -128,8 +127,10 @@ const std::vector<Row>& Rows() {
        "--compilation-config -O --optimization-level --cuda-graph-sizes --max-seq-len-to-capture "
        "--compilation-mode",
        "leave it out; --enforce-eager turns CUDA graphs off"},
-      {kVllm, ForeignKind::kHint, "--disable-custom-all-reduce --all2all-backend",
-       "leave it out: ranks exchange by kernels of this server's own"},
+      {kVllm, ForeignKind::kHint, "--disable-custom-all-reduce",
+       "use --all-reduce nccl, whose sums are in NCCL's order"},
+      {kVllm, ForeignKind::kHint, "--all2all-backend",
+       "leave it out: ranks exchange by kernels of this server's own, or else over NCCL"},
       {kVllm, ForeignKind::kHint,
        "--disable-sliding-window --disable-cascade-attn --attention-backend",
        "leave it out: attention is as the model says"},
@@ -167,7 +168,7 @@ const std::vector<Row>& Rows() {
        "use --model org/name:FILE.gguf, or fetch the file and name its path"},
       {kLlama, ForeignKind::kHint, "--api-key-file",
        "put api-key into the file that --config names"},
-      {kLlama, ForeignKind::kHint, "--cors-origins", "use --allowed-hosts"},
+      {kLlama, ForeignKind::kHint, "--cors-origins", "use --allowed-origins"},
       {kLlama, ForeignKind::kHint, "-tb --threads-batch --threads-http", "use --threads"},
       {kLlama, ForeignKind::kHint, "-b --batch-size -ub --ubatch-size",
        "use --max-num-batched-tokens, the tokens of a step"},
@@ -221,7 +222,8 @@ const std::vector<Row>& Rows() {
       {kLlama, ForeignKind::kHint, "-v --verbose -lv --log-verbosity --verbosity",
        "use --log debug, or a component's level, as --log http=debug"},
       {kLlama, ForeignKind::kHint, "-to --timeout",
-       "leave it out: docs/http-api.md lists the limits, which are fixed"},
+       "use --header-timeout, and --sse-ping-interval for quiet streams; docs/http-api.md lists "
+       "the other limits, which are fixed"},
   };
   return *rows;
 }

@@ -170,9 +170,9 @@ std::vector<Setting> EngineSettings() {
            "requests that wait for their turn; one more is refused (429, RESOURCE_EXHAUSTED)"},
           &Settings::max_waiting, 1, 1'000'000)),
       Whole({"tensor-parallel-size", "N",
-             "ranks that divide the model's weights and run each step together: GPUs of this host, "
-             "up to 8, that each have --kv-cache-memory; or threads on the CPU, which divide "
-             "--threads and --kv-cache-memory, too. A request's numbers depend on N"},
+             "ranks that divide the model's weights and run each step together: GPUs, up to 8 on "
+             "each of --nnodes hosts, that each have --kv-cache-memory; or threads on the CPU, "
+             "which divide --threads and --kv-cache-memory, too. A request's numbers depend on N"},
             &Settings::tensor_parallel_size, 1, kMaxRanks),
       Switch("enable-expert-parallel",
              "ranks have whole experts of a mixture, not a share of each; the numbers are others",
@@ -284,7 +284,7 @@ std::vector<Setting> AccessSettings() {
       std::move(api_key),
       Path({"keys", "FILE",
             "keys with tenants, scopes and limits (docs/tenants.md), read again when it changes; "
-            "then nothing but probes answers without a key"},
+            "then all but probes, /metrics at --metrics-host and the console's files needs a key"},
            &Settings::keys),
       Switch("shared-prefix-cache",
              "let the tenants of --keys hit each other's prefixes, which cached_tokens then tells",

@@ -356,7 +356,7 @@ Metrics::Metrics() : registry_(std::make_unique<prometheus::Registry>()) {
   const Maker make(*registry_, {});
   make.Gauge("millrace_build_info", "The version that runs.", {{"version", std::string(Version())}})
       ->Set(1);
-  ready_ = make.Gauge("millrace_ready", "1 while new work is taken: after warm-up, before drain.");
+  ready_ = make.Gauge("millrace_ready", "1 after warm-up, until the server begins to end.");
   http_connections_ = make.Gauge("millrace_http_connections", "HTTP connections now open.");
   http_connections_opened_ =
       make.Counter("millrace_http_connections_opened_total", "HTTP connections accepted.");

@@ -172,7 +172,7 @@ class Metrics {
   // Sets whose use is shown, by name. Call before the first Render.
   void SetTenants(TenantLister lister) { tenants_ = std::move(lister); }
 
-  // Sets whether new work is taken: after warm-up, before drain.
+  // Sets whether the server is ready: after warm-up, until it begins to end.
   void SetReady(bool ready);
   void OnHttpConnectionOpened();
   void OnHttpConnectionClosed();

@@ -172,7 +172,8 @@ absl::Status ValidateTokens(std::string_view field, const std::vector<Token>& to
 absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_t vocab_size);
 absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size);
 
-// Adds when to try again; the endpoints turn it into Retry-After and google.rpc.RetryInfo.
+// Adds when to try again, which HTTP sends as Retry-After. gRPC's trailing metadata retry-after
+// goes by the code alone (server/grpc/generate_call.h).
 absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 std::optional<absl::Duration> RetryAfter(const absl::Status& status);
 

@@ -19,8 +19,7 @@ class VllmCallbacks : public vllm_pb::VllmEngine::CallbackService {
   ~VllmCallbacks() override;
 };
 
-// The base of one call's stream of responses, as GenerateReactor is of millrace.v1's. Defined for
-// GenerateResponse and GetTokenizerChunk.
+// The base of one call's stream of responses. Defined for GenerateResponse and GetTokenizerChunk.
 template <typename Response>
 class VllmReactor : public grpc::ServerWriteReactor<Response> {
  protected:

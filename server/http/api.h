@@ -22,7 +22,7 @@
 namespace millrace {
 
 struct ApiOptions {
-  bool admin = false;         // the operator's listener: other paths, and no key
+  bool admin = false;         // the operator's listener: other paths, a key only with --keys
   bool metrics_only = false;  // a scraper's listener: /metrics and the probes alone, and no key
   std::vector<std::string> allowed_origins;  // of pages, as CorsPolicy takes them
   uint64_t max_body_bytes = 32 << 20;

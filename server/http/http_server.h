@@ -47,7 +47,7 @@ struct HttpOptions {
   std::vector<std::string> allowed_hosts;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
   bool auto_tool_choice = true;
-  bool admin = false;         // the operator's listener: always on loopback, without a key
+  bool admin = false;         // the operator's listener: on loopback, a key only with --keys
   bool metrics_only = false;  // a listener with /metrics and the probes alone, without a key
   std::vector<std::string> allowed_origins;  // of pages whose scripts may read answers
   int threads = 1;

@@ -121,7 +121,7 @@ std::span<const ApiOperation> ApiOperations() {
        .response = "Status"},
       {.path = "/readyz",
        .method = "GET",
-       .summary = "Answers 200 while the server takes work",
+       .summary = "Answers 200 while the server is ready: not while it loads or is about to end",
        .response = "Status"},
       {.path = "/health",
        .method = "GET",
