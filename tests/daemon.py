@@ -54,6 +54,12 @@ def metrics(server):
     return {line[:re.search(r"[{ ]", line).start()]: float(line.split()[-1]) for line in lines if line[0] != "#"}
 
 
+def cancelled(server, *reasons):
+    """Returns how many requests ended before their own end, for any of these reasons."""
+    found = re.findall(r'^millrace_requests_cancelled_total{[^}]*reason="(\w+)"} (\S+)$', httpx.get(server.admin + "/metrics").text, re.M)
+    return sum(float(value) for reason, value in found if reason in reasons)
+
+
 class Stream:
     """A streamed completion that its own thread reads."""
 

@@ -6,7 +6,7 @@ import threading
 import httpx
 import pytest
 
-from daemon import wait_until
+from daemon import cancelled, wait_until
 
 COMPLETION = {"prompt": "Hello", "max_tokens": 4}
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
@@ -267,6 +267,7 @@ def test_a_client_that_leaves_frees_its_place(start_server, stream):
         else:
             with pytest.raises(httpx.ReadTimeout):
                 client.send(client.build_request("POST", server.http + "/v1/completions", json=body, timeout=0.5))
+    wait_until(lambda: cancelled(server, "client_gone") == 1)
     wait_until(lambda: running(server) == 0)
 
 

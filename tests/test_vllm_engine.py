@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 import tiny_qwen3
-from daemon import wait_until
+from daemon import cancelled, wait_until
 from vllm_grpc import common, connect, pb
 
 DATA = json.loads((pathlib.Path(__file__).parent / "reference" / "decoder_embedding_reference.json").read_text(encoding="utf-8"))
@@ -183,13 +183,17 @@ def test_a_deadline_and_a_client_that_leaves_end_a_call(start_server):
     with pytest.raises(grpc.RpcError) as error:
         list(stub.Generate(request(params={"max_tokens": 2000}), timeout=0.2))
     assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    # The client, whose deadline it is, too, may leave first.
+    wait_until(lambda: cancelled(server, "deadline", "client_gone") == 1)
     wait_until(lambda: stub.GetLoads(late).loads[0].num_total_reqs == 0)
     call = stub.Generate(request(stream=True, params={"max_tokens": 2000, "n": 3}))
     next(call)
     (load,) = stub.GetLoads(late).loads
     assert load.num_running_reqs == 3 and load.token_usage > 0 and load.num_used_tokens % 16 == 0
     assert load.max_running_requests >= 3 and load.utilization == pytest.approx(3 / load.max_running_requests)
+    left = cancelled(server, "client_gone")
     call.cancel()
+    wait_until(lambda: cancelled(server, "client_gone") == left + 3)
     wait_until(lambda: stub.GetLoads(late).loads[0].num_total_reqs == 0)
     with pytest.raises(grpc.RpcError) as error:
         stub.GetLoads(pb.GetLoadsRequest(dp_rank=1))
