@@ -38,12 +38,15 @@ TEST(StatusReporterTest, KeepsTheLastSteps) {
     reporter.OnSubmit(SteadyTime(milliseconds(i)), i, 1);
     reporter.OnCommit(SteadyTime(milliseconds(i + 1)));
   }
-  reporter.Ask([](const EngineStatus& status) {
+  bool answered = false;
+  EXPECT_TRUE(reporter.Ask([&answered](const EngineStatus& status) {
+    answered = true;
     ASSERT_EQ(status.steps.size(), 256u);
     EXPECT_EQ(status.steps.front().tokens, 744);
     EXPECT_EQ(status.steps.back().tokens, 999);
-  });
+  }));
   reporter.Answer([] { return EngineStatus(); });
+  EXPECT_TRUE(answered);
 }
 
 TEST(StatusReporterTest, AFewMayAskAndNothingIsMadeForNobody) {
