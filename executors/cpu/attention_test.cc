@@ -205,19 +205,23 @@ TEST_P(AttentionTest, AQuerysResultDependsOnItsKeysAlone) {
 }
 
 TEST(AttentionTablesTest, InstructionSetsGiveTheSameBits) {
-  const std::vector<const Kernels*> tables = Tables();
+  const std::vector<const Kernels*> tables = VectorTables();
+  if (tables.size() < 2) GTEST_SKIP() << "fewer than two vector instruction sets here";
   constexpr int kHead = 80;
   const auto queries = Queries(kMaxQueries, kHead);
   for (const int count : {1, 4, 7, kMaxQueries}) {
     std::vector<int> lengths;
     for (int i = 0; i < count; ++i) lengths.push_back(150 - i);
     std::vector<float> first;
-    for (size_t i = 1; i < tables.size(); ++i) {
+    for (size_t i = 0; i < tables.size(); ++i) {
       const Sequence sequence(*tables[i], 150, 16, kHead, 1);
       const std::vector<float> out =
           sequence.Attend(*tables[i], {queries.begin(), queries.begin() + count}, lengths);
-      if (i == 1) first = out;
-      EXPECT_EQ(out, first) << tables[i]->name << ", " << count << " queries";
+      if (i == 0) {
+        first = out;
+      } else {
+        EXPECT_EQ(out, first) << tables[i]->name << ", " << count << " queries";
+      }
     }
   }
 }

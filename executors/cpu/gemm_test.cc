@@ -259,7 +259,8 @@ TEST_P(GemmTest, UntileGivesBackEveryRow) {
 }
 
 TEST(GemmTablesTest, InstructionSetsGiveTheSameBits) {
-  const std::vector<const Kernels*> tables = Tables();
+  const std::vector<const Kernels*> tables = VectorTables();
+  if (tables.size() < 2) GTEST_SKIP() << "fewer than two vector instruction sets here";
   std::mt19937 random(5);
   std::uniform_real_distribution<float> draw(-1, 1);
   std::vector<float> weights(37 * 512), x(9 * 512);
@@ -267,13 +268,16 @@ TEST(GemmTablesTest, InstructionSetsGiveTheSameBits) {
   for (float& value : x) value = draw(random);
   for (const TensorType type : TiledTypes()) {
     std::vector<float> first;
-    for (size_t i = 1; i < tables.size(); ++i) {
+    for (size_t i = 0; i < tables.size(); ++i) {
       if (InputForm(type, *tables[i]) == Form::kBf16) continue;  // it rounds otherwise
       const Matrix matrix = MakeMatrix(type, 37, 512, *tables[i], weights);
       const Input input = MakeInput(*tables[i], matrix.tiled.inputs[0], 9, 512, x);
       const std::vector<float> out = Multiply(matrix, input, 9, false);
-      if (i == 1) first = out;
-      EXPECT_EQ(out, first) << Traits(type).name << ", " << tables[i]->name;
+      if (i == 0) {
+        first = out;
+      } else {
+        EXPECT_EQ(out, first) << Traits(type).name << ", " << tables[i]->name;
+      }
     }
   }
 }

@@ -300,9 +300,10 @@ std::vector<uint8_t> Everything(const Kernels& kernels) {
 }
 
 TEST(KernelTablesTest, InstructionSetsGiveTheSameBits) {
-  const std::vector<const Kernels*> tables = Tables();
-  for (size_t i = 2; i < tables.size(); ++i) {
-    EXPECT_EQ(Everything(*tables[i]), Everything(*tables[1])) << tables[i]->name;
+  const std::vector<const Kernels*> tables = VectorTables();
+  if (tables.size() < 2) GTEST_SKIP() << "fewer than two vector instruction sets here";
+  for (size_t i = 1; i < tables.size(); ++i) {
+    EXPECT_EQ(Everything(*tables[i]), Everything(*tables[0])) << tables[i]->name;
   }
 }
 
