@@ -43,6 +43,13 @@ def message(payload):
     return struct.pack(">BI", 0, len(payload)) + payload
 
 
+def frames(data):
+    """Yields (kind, flags, stream, payload) of each whole frame."""
+    while len(data) >= 9 and len(data) >= 9 + (length := int.from_bytes(data[:3], "big")):
+        yield (*struct.unpack(">BBI", data[3:9]), data[9:9 + length])
+        data = data[9 + length:]
+
+
 class Client:
     """A connection. What it sends is taken as long as the server reads it."""
 

@@ -17,6 +17,7 @@ from daemon import begin_peak, memory, sanitized, wait_until
 from http2 import (CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
                    WINDOW_UPDATE, Client, call, frame)
 from millrace_grpc import inference_pb2_grpc, pb
+from test_proxies import proxy
 from tls_clients import closed
 
 SECONDS = float(os.environ.get("ATTACK_SECONDS", 2))  # of each attack
@@ -340,11 +341,17 @@ def test_large_messages(server):
     assert len(tokenized.token_ids) == 4 << 20
 
 
-def test_keepalive_pings_of_an_ordinary_client(server):
-    options = [("grpc.keepalive_time_ms", 10000), ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.bdp_probe", 1)]
-    with grpc.insecure_channel(server.grpc, options=options) as channel:
+def test_keepalive_pings_of_an_ordinary_client(start_server):
+    """A client pings when it has heard nothing for a second, the shortest time that it keeps to, and so once between two tokens."""
+    server = start_server("--device", "fake", "--fake-step-us", "1500000")
+    options = [("grpc.keepalive_time_ms", 1000), ("grpc.http2.max_pings_without_data", 0), ("grpc.http2.bdp_probe", 0)]
+    sent = bytearray()
+    with proxy(server.ports["grpc"], b"", sent) as port, grpc.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
         assert health(channel)
         stream = connect_with(channel).Generate(
-            pb.GenerateRequest(text="x", stopping=pb.StopOptions(max_tokens=1000, ignore_eos=True)), metadata=KEY, timeout=60)
-        assert sum(len(response.token_ids) for response in stream) == 1000
+            pb.GenerateRequest(text="x", stopping=pb.StopOptions(max_tokens=5, ignore_eos=True)), timeout=60)
+        assert sum(len(response.token_ids) for response in stream) == 5
         assert health(channel)
+    assert sent.count(http2.PREFACE) == 1, "it had to connect again"
+    pings = [flags for kind, flags, *_ in http2.frames(bytes(sent)[len(http2.PREFACE):]) if kind == PING and flags != http2.ACK]
+    assert len(pings) >= 3

@@ -29,11 +29,13 @@ def header(address, port=4660):
 
 
 @contextlib.contextmanager
-def proxy(port, begin):
-    """Yields the port of a proxy that begins each connection with these bytes."""
-    def pump(source, target):
+def proxy(port, begin, sent=None):
+    """Yields the port of a proxy that begins each connection with these bytes. sent: a bytearray, to which it adds what clients send."""
+    def pump(source, target, copy=None):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if copy is not None:
+                    copy.extend(data)
                 target.sendall(data)
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_WR)
@@ -45,8 +47,8 @@ def proxy(port, begin):
                 server = socket.create_connection(("127.0.0.1", port))
                 sockets.extend((client, server))
                 server.sendall(begin)
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=pump, args=pair, daemon=True).start()
+                for way in ((client, server, sent), (server, client)):
+                    threading.Thread(target=pump, args=way, daemon=True).start()
 
     sockets = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
