@@ -34,6 +34,8 @@ def test_a_seed_draws_the_same_requests():
 def test_a_fault_does_no_more_harm_than_it_must(fault):
     status, output = run("faults.py", "--only", fault)
     assert status == 0, output
+    if "| not tried: " in output:
+        pytest.skip(output)
 
 
 @pytest.mark.skipif(sanitized(), reason="a sanitizer needs more address space")
