@@ -334,13 +334,24 @@ def test_garbage_after_the_handshake_ends(server, authority):
             one.close()
 
 
+@pytest.fixture
+def most_descriptors():
+    """Lets the test open as many files as the process may, and returns how many."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield before[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 @pytest.mark.parametrize("begin", [hello()[:-1], enlarged(hello())[:-1], hello(), enlarged(hello()), enlarged(hello(protocols=["spdy/3"]))],
                          ids=["half", "long-half", "whole", "long-whole", "long-refused"])
-def test_a_hello_and_no_more_costs_little(start_server, certificate, authority, begin):
+def test_a_hello_and_no_more_costs_little(start_server, most_descriptors, certificate, authority, begin):
     """What OpenSSL needs for a handshake is made when the client's first message is whole, and of those that then say nothing more only
     so many wait. Parts of messages have a budget, and a handshake that has failed keeps nothing."""
+    most = 3000
+    if most_descriptors < 6 * most:
+        pytest.skip(f"only {most_descriptors} files may be open")
     server = start_server(*FAKE, *flags(certificate), "--header-timeout", "120s")
-    most = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 6)
     before = begin_peak(server)
     with contextlib.ExitStack() as stack:
         for _ in range(most):
