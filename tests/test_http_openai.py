@@ -287,5 +287,7 @@ def test_emoji_come_whole_in_every_chunk(model_server):
     chunks = list(client.chat.completions.create(**kwargs, stream=True))
     text = "".join(c.choices[0].delta.content or "" for c in chunks)
     assert text == whole.choices[0].message.content
+    assert any(ord(character) > 0xffff for character in text), f"no emoji, whose bytes are in several tokens: {text}"
+    assert "\ufffd" not in text[:-1]  # the last one may be cut short
     spoken = b"".join(bytes(e.bytes) for e in whole.choices[0].logprobs.content)
     assert spoken.decode(errors="replace").startswith(text[:5])

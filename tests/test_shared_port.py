@@ -118,9 +118,18 @@ def test_curl(server, authority, more):
 
 def test_http2_that_is_not_grpc_gets_no_http1(plain):
     client = http2.Client(plain.grpc)
-    client.open(1)
-    assert client.wait_for(http2.SETTINGS)
+    get = [(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/v1/models"), (b":authority", b"localhost")]
+    client.send(http2.frame(http2.HEADERS, http2.END_STREAM | http2.END_HEADERS, 1, b"".join(http2.field(*one) for one in get)))
+    received = []
+    for one in iter(client.read_frame, None):
+        received.append(one)
+        if one[2] == 1:
+            break
     client.close()
+    assert [received[0][0], received[-1][0]] == [http2.SETTINGS, http2.HEADERS]
+    # gRPC's own refusal, in frames of HTTP/2.
+    assert b"application/grpc" in received[-1][3] and b"Bad method header" in received[-1][3]
+    assert not any(b"HTTP/1." in payload for *_, payload in received)
 
 
 @pytest.mark.parametrize("offered, serves_http1", [(["h2"], False), (["h2", "http/1.1"], True), (["http/1.1"], True), ([], True)])
