@@ -275,7 +275,11 @@ function(millrace_test)
     set(arg_TIMEOUT 300)
   endif()
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-  set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})  # The long ones first.
+  # Names of files are free to be the same in other tests, and in other build folders.
+  set(own "${PROJECT_BINARY_DIR}/test_files/${arg_NAME}")
+  file(MAKE_DIRECTORY "${own}")
+  set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" ENVIRONMENT "TEST_TMPDIR=${own}/"
+                       TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})  # The long ones first.
 endfunction()
 
 function(millrace_bench)
