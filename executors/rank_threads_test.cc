@@ -82,7 +82,7 @@ TEST(RankThreadsTest, ARankThatFailsEndsTheOthersWaits) {
 }
 
 TEST(RankThreadsTest, ARankThatDoesNotArriveIsNamedWhenTheTimeIsOver) {
-  RankThreads ranks(3, milliseconds(100));
+  RankThreads ranks(3, seconds(1));
   std::atomic<bool> go = false;
   std::atomic<int> released = 0;
   const absl::Status status = ranks.Run([&](int rank) {
@@ -90,8 +90,7 @@ TEST(RankThreadsTest, ARankThatDoesNotArriveIsNamedWhenTheTimeIsOver) {
     released += !ranks.group().Barrier(rank);
     return absl::OkStatus();
   });
-  EXPECT_EQ(status,
-            absl::UnavailableError("rank 2 of 3 got no further for 0.1 s (--step-timeout)"));
+  EXPECT_EQ(status, absl::UnavailableError("rank 2 of 3 got no further for 1 s (--step-timeout)"));
   EXPECT_FALSE(ranks.WaitIdle(seconds(0))) << "rank 2 still runs";
   go = true;
   go.notify_all();
@@ -114,11 +113,11 @@ TEST(RankThreadsTest, RanksThatAllStandStillAreAllNamed) {
 
 // The limit is on standing still, not on a step.
 TEST(RankThreadsTest, ALongStepThatGetsFurtherIsFine) {
-  RankThreads ranks(2, milliseconds(500));
+  RankThreads ranks(2, seconds(2));
   EXPECT_TRUE(ranks
                   .Run([&](int rank) {
-                    for (int i = 0; i < 12; ++i) {
-                      if (rank == 0) std::this_thread::sleep_for(milliseconds(50));
+                    for (int i = 0; i < 23; ++i) {
+                      if (rank == 0) std::this_thread::sleep_for(milliseconds(100));
                       if (!ranks.group().Barrier(rank)) return absl::InternalError("aborted");
                     }
                     return absl::OkStatus();

@@ -187,13 +187,13 @@ TEST_F(RanksTest, ARankThatFailsFailsTheStepAndAllAfterIt) {
 
 TEST_F(RanksTest, ARankThatHangsEndsTheStepByTheTimeout) {
   CpuSpec device = Device(3);
-  device.step_timeout = std::chrono::milliseconds(200);
+  device.step_timeout = std::chrono::seconds(1);
   const std::string path = Gguf(Model(TensorType::kF32));
   for (const bool comes_back : {true, false}) {
     auto executor = Load(path, device);
     CheckOk(ArmFaultPoints("cpu.rank_hang=1000000@4"));
     EXPECT_EQ(Step(*executor, 1),
-              absl::UnavailableError("rank 2 of 3 got no further for 0.2 s (--step-timeout)"));
+              absl::UnavailableError("rank 2 of 3 got no further for 1 s (--step-timeout)"));
     EXPECT_EQ(Step(*executor, 2).code(), absl::StatusCode::kUnavailable);
     if (comes_back) DisarmFaultPoints();
     executor.reset();  // does not wait for ever
@@ -203,10 +203,10 @@ TEST_F(RanksTest, ARankThatHangsEndsTheStepByTheTimeout) {
 
 TEST_F(RanksTest, ARankThatHangsEndsTheLoad) {
   CpuSpec device = Device(2);
-  device.step_timeout = std::chrono::milliseconds(200);
+  device.step_timeout = std::chrono::seconds(1);
   CheckOk(ArmFaultPoints("cpu.rank_hang=1000000"));
   EXPECT_THAT(LoadCpuExecutor({Gguf(Model(TensorType::kF32))}, device).status(),
-              absl::UnavailableError("rank 1 of 2 got no further for 0.2 s (--step-timeout)"));
+              absl::UnavailableError("rank 1 of 2 got no further for 1 s (--step-timeout)"));
 }
 
 }  // namespace
