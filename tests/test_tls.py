@@ -230,13 +230,15 @@ def test_a_revoked_certificate_is_refused_and_its_streams_go_on(start_server, ce
 def test_a_list_that_expires_or_is_another_ones_lets_nobody_in(start_server, certificate, authority, strangers, tmp_path):
     bob = authority.issue("bob-waits")
     revocations = Revocations(authority, tmp_path / "short.pem")
-    revocations.write("-crlsec", 8)
+    revocations.write("-crlhours", 1)
     server = start_server(*FAKE, *flags(certificate), "--ssl-ca-certs", str(authority.file), "--ssl-crl-file", str(revocations.file))
     assert is_taken(server, authority, bob)
+    revocations.write("-crlsec", 8)
+    wait_until(lambda: server.log.read_text().count("TLS: read again") == 1, 8)
     wait_until(lambda: not is_taken(server, authority, bob), 30)
     foreign = Revocations(strangers, tmp_path / "foreign.pem")
     foreign.file.rename(revocations.file)
-    wait_until(lambda: "TLS: read again" in server.log.read_text(), 10)
+    wait_until(lambda: server.log.read_text().count("TLS: read again") == 2, 10)
     assert not is_taken(server, authority, bob)
     revocations.write()
     wait_until(lambda: is_taken(server, authority, bob), 20)
@@ -409,20 +411,20 @@ def test_handshakes_that_wait_give_way(start_server, certificate, authority):
 
 def test_a_flood_of_handshakes_holds_up_no_stream(server, authority):
     stream = Running(server, authority, "grpc")
-    end = time.monotonic() + 3
+    begin, before, made = time.monotonic(), stream.tokens, []
+
+    def goes_on():  # a busy machine takes its time
+        took = time.monotonic() - begin
+        return took < 3 or (took < 60 and (len(made) <= 50 or stream.tokens <= before + 100))
 
     def flood(protocol):
-        made = 0
-        while time.monotonic() < end:
+        while goes_on():
             with contextlib.suppress(OSError):
-                ssl.get_server_certificate(("127.0.0.1", port(server, protocol)))
-                made += 1
-        return made
+                made.append(ssl.get_server_certificate(("127.0.0.1", port(server, protocol))))
 
-    before = stream.tokens
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        made = sum(pool.map(flood, ["http", "grpc"] * 4))
-    assert made > 50
+        list(pool.map(flood, ["http", "grpc"] * 4))
+    assert len(made) > 50
     assert stream.tokens > before + 100
     assert stream.end() is None
 
