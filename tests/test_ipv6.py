@@ -35,12 +35,14 @@ def reaches(address, port):
     ("0.0.0.0", True, False),
 ])
 def test_every_listener_takes_the_addresses_of_its_host(start_server, host, v4, v6):
-    server = start_server("--device", "fake", "--host", host, "--insecure", "--metrics-host", host, "--metrics-port", "0")
-    for name in ("http", "grpc", "metrics"):
-        assert reaches("127.0.0.1", server.ports[name]) == v4, name
-        assert reaches("::1", server.ports[name]) == v6, name
     # Administration is on loopback of IPv4, whatever the host.
-    assert reaches("127.0.0.1", server.ports["admin"]) and not reaches("::1", server.ports["admin"])
+    expected = {"http": (v4, v6), "grpc": (v4, v6), "metrics": (v4, v6), "admin": (True, False)}
+    for _ in range(5):  # a port may be another program's on the family that the server does not listen on
+        server = start_server("--device", "fake", "--host", host, "--insecure", "--metrics-host", host, "--metrics-port", "0")
+        reached = {name: (reaches("127.0.0.1", server.ports[name]), reaches("::1", server.ports[name])) for name in expected}
+        if reached == expected:
+            break
+    assert reached == expected
     for address in ["127.0.0.1"] * v4 + ["[::1]"] * v6:
         url = f"http://{address}:{server.ports['http']}"
         assert httpx.post(url + "/v1/completions", json={"prompt": "Hi", "max_tokens": 2}).status_code == 200

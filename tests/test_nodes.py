@@ -199,7 +199,7 @@ def test_a_signal_to_any_node_ends_all_in_order(start_nodes, twins):
         assert stream.join()[-1] == "data: [DONE]"
 
 
-def refused(tmp_path, flags, *follower, env=None):
+def refused(tmp_path, flags, *follower):
     """Starts a node 0 with a follower of its flags and `follower`. Returns both statuses and logs."""
     port = free_port()
     nodes = []
@@ -207,7 +207,7 @@ def refused(tmp_path, flags, *follower, env=None):
         folder = tmp_path / str(rank)
         folder.mkdir()
         ports = {"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"}
-        nodes.append(Follower(folder, *flags, *node_flags(port, rank), *more, env={**ports, **((env or {}) if rank else {})}))
+        nodes.append(Follower(folder, *flags, *node_flags(port, rank), *more, env=ports))
     statuses = [node.wait() for node in nodes]
     return statuses, [node.text() for node in nodes]
 
@@ -240,12 +240,29 @@ def test_a_node_without_its_model_ends_all_with_the_reason(tmp_path, twins):
 
 
 def test_a_node_with_another_key_is_refused_and_node_0_waits_on(tmp_path, twins):
-    statuses, (leader, follower) = refused(tmp_path, [*tiny(twins, 2), "--node-timeout", "5s"], env={"MILLRACE_NODE_KEY": "x" * 16})
-    assert statuses == [1, 1]
-    assert "refused this node: its key is another than that of node 0 (--node-key)" in follower
-    assert "refused a node at ipv4:127.0.0.1" in leader
-    assert "node 1 of 2 did not come within 5 s (--node-timeout)" in leader
-    assert KEY not in leader + follower
+    port = free_port()
+    leader = Follower(tmp_path, *tiny(twins, 2), *node_flags(port, 0), "--ready-file", str(tmp_path / "ready"),
+                      env={"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"})
+    try:
+        status, log = run(*tiny(twins, 2), *node_flags(port, 1), env={"MILLRACE_NODE_KEY": "x" * 16})
+        assert status == 1
+        assert "refused this node: its key is another than that of node 0 (--node-key)" in log
+        wait_until(lambda: "refused a node at ipv4:127.0.0.1" in leader.text())
+        assert KEY not in leader.text() + log
+        (tmp_path / "follower").mkdir()
+        follower = Follower(tmp_path / "follower", *tiny(twins, 2), *node_flags(port, 1))
+        wait_until((tmp_path / "ready").exists)
+        leader.process.send_signal(signal.SIGTERM)
+        assert (leader.wait(), follower.wait()) == (0, 0)
+    finally:
+        leader.process.kill()
+        leader.process.wait()
+
+
+def test_a_node_that_never_comes_ends_the_wait(twins):
+    status, log = run(*tiny(twins, 2), *node_flags(free_port(), 0), "--node-timeout", "1s", env={"MILLRACE_NODE_KEY": KEY, "MILLRACE_HTTP_PORT": "0"})
+    assert status == 1
+    assert "node 1 of 2 did not come within 1 s (--node-timeout)" in log
 
 
 def test_a_node_0_that_never_answers_ends_the_wait(twins):
