@@ -2,6 +2,7 @@
 #ifndef MILLRACE_SERVER_SIGNALS_H_
 #define MILLRACE_SERVER_SIGNALS_H_
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -9,7 +10,7 @@ namespace millrace {
 
 // Made before any other thread, so that all of them inherit the mask. The first signal calls
 // `on_first`, from the watcher's thread; a second one ends the process at once with 128 + its
-// number. SIGHUP calls `on_reload`, likewise.
+// number. SIGHUP calls `on_reload`, likewise. SIGUSR1 is ignored.
 class SignalWatcher {
  public:
   SignalWatcher(std::function<void()> on_first, std::function<void()> on_reload);
@@ -18,6 +19,8 @@ class SignalWatcher {
   ~SignalWatcher();
 
  private:
+  // Tells the destructor's signal to the thread from one that anybody else sent.
+  std::atomic<bool> ending_ = false;
   std::thread thread_;
 };
 

@@ -131,6 +131,14 @@ def test_a_second_signal_ends_it_now(start_server, number):
     stream.join()
 
 
+def test_a_signal_of_no_meaning_leaves_it_able_to_end(start_server):
+    server = start_server("--device", "fake")
+    server.signal(signal.SIGUSR1)
+    wait_until(lambda: "SIGUSR1" in server.log.read_text())
+    server.signal()
+    assert server.wait() == 0
+
+
 def test_a_device_that_fails_ends_the_process_by_its_own_status(start_server):
     server = start_server("--device", "fake", "--fake-step-us", "2000", "--faults", "fake.device_error@200")
     streams = [Stream(server) for _ in range(3)]
