@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/random_bits.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "hub/model_name.h"
@@ -34,6 +35,12 @@ std::string FolderName(const std::string& repository) {
 absl::Status CannotWrite(const fs::path& path, const std::string& why) {
   return absl::FailedPreconditionError(StrCat("hub: cannot write ", path.string(), ": ", why,
                                               "; HF_HOME or HF_HUB_CACHE names another folder"));
+}
+
+// Returns another name each time. In containers that share a cache, the number of the process does
+// not tell writers apart: in each of them it may be 1.
+fs::path TemporaryName(const fs::path& path) {
+  return StrCat(path.string(), ".", RandomBits(), ".tmp");
 }
 
 absl::Status MakeFolder(const fs::path& folder) {
@@ -60,13 +67,17 @@ absl::Status HubCache::WriteRef(const std::string& revision, const std::string& 
   if (Commit(revision) == commit) return absl::OkStatus();
   const fs::path path = root_ / "refs" / revision;
   MILLRACE_RETURN_IF_ERROR(MakeFolder(path.parent_path()));
-  const fs::path temporary = StrCat(path.string(), ".", getpid(), ".tmp");
+  const fs::path temporary = TemporaryName(path);
   std::ofstream file(temporary);
   file << commit;
   file.close();
   std::error_code error;
   if (file) fs::rename(temporary, path, error);
-  return file && !error ? absl::OkStatus() : CannotWrite(path, error.message());
+  if (file && !error) return absl::OkStatus();
+  std::error_code ignored;
+  fs::remove(temporary, ignored);
+  // Another process may have written the same.
+  return Commit(revision) == commit ? absl::OkStatus() : CannotWrite(path, error.message());
 }
 
 fs::path HubCache::Snapshot(const std::string& commit) const {
@@ -97,12 +108,14 @@ absl::Status HubCache::Link(const std::string& commit, const std::string& file,
   MILLRACE_RETURN_IF_ERROR(MakeFolder(path.parent_path()));
   const fs::path target = Blob(etag).lexically_relative(path.parent_path());
   // Another process may do the same concurrently; either one's link is valid.
-  const fs::path temporary = StrCat(path.string(), ".", getpid(), ".tmp");
+  const fs::path temporary = TemporaryName(path);
   std::error_code error;
-  fs::remove(temporary, error);
   fs::create_symlink(target, temporary, error);
   if (!error) fs::rename(temporary, path, error);
-  return error ? CannotWrite(path, error.message()) : absl::OkStatus();
+  if (!error) return absl::OkStatus();
+  std::error_code ignored;
+  fs::remove(temporary, ignored);
+  return Has(commit, file) ? absl::OkStatus() : CannotWrite(path, error.message());
 }
 
 fs::path HubCache::Blob(const std::string& etag) const { return root_ / "blobs" / etag; }

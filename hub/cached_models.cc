@@ -11,6 +11,7 @@
 #include <optional>
 #include <system_error>
 
+#include "base/random_bits.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "hub/cache.h"
@@ -173,7 +174,7 @@ absl::StatusOr<uint64_t> RemoveCachedModel(const std::string& name) {
   }
   const uint64_t bytes = BytesOf(root / "blobs");
   // It is gone at once for those who look for it, and not file by file.
-  const fs::path gone = cache / StrCat(".removed.", getpid(), ".", root.filename().string());
+  const fs::path gone = cache / StrCat(".removed.", RandomBits(), ".", root.filename().string());
   fs::rename(root, gone, error);
   if (!error) fs::remove_all(gone, error);
   if (error) {

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/random_bits.h"
 #include "base/strings.h"
 
 namespace millrace::cuda {
@@ -54,8 +55,8 @@ absl::Status WriteText(const fs::path& path, std::string_view text) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   if (error) return Failed("making", path.parent_path(), error.value());
-  const fs::path part = path.string() + "." + std::to_string(getpid());
-  fs::remove(part, error);
+  // In containers that share a folder, all processes may have the same number.
+  const fs::path part = StrCat(path.string(), ".", RandomBits());
   const int file = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (file < 0) return Failed("writing", part, errno);
   const ssize_t written = write(file, text.data(), text.size());
