@@ -81,7 +81,9 @@ int Follow(const Settings& settings, Event& signalled, const std::atomic<bool>& 
   NodeEvents events;
   events.on_failure = [] { EndEvenIfTheDeviceHangs(EX_SOFTWARE, kLastWords); };
   events.on_leave = [&] {
-    EndEvenIfTheDeviceHangs(EXIT_SUCCESS, settings.drain_timeout + kLongestEnd);
+    // Node 0 serves on during the delay and the drain, and needs this node's ranks for that.
+    EndEvenIfTheDeviceHangs(EXIT_SUCCESS,
+                            settings.drain_delay + settings.drain_timeout + kLongestEnd);
   };
   const absl::Status status = FollowNode0(settings, events, signalled, stop);
   if (status.ok()) return EXIT_SUCCESS;
