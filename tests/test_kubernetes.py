@@ -298,6 +298,13 @@ def test_the_workers_of_a_group_are_its_leader_but_for_what_serves():
         peer for rule in objects["NetworkPolicy", "millrace-nodes"]["spec"]["ingress"] if "ports" not in rule for peer in rule["from"]]
 
 
+def test_no_service_takes_the_name_of_the_one_that_finds_leaders():
+    """The controller makes a headless Service of the set's name, if there is none; it resolves LWS_LEADER_ADDRESS."""
+    objects = by_name(kustomize("overlays/gpu-leader-worker-set"))
+    (name,) = [name for kind, name in objects if kind == "LeaderWorkerSet"]
+    assert ("Service", name) not in objects
+
+
 def test_secrets_are_those_that_the_page_makes():
     page = (ROOT / "docs" / "kubernetes.md").read_text()
     for name in OVERLAYS:
