@@ -3,9 +3,9 @@
 # certificates, a user, licence texts and a list of all that (SBOM).
 #   deploy/image/rootfs.sh FOLDER [PROGRAM [LIBRARY...]]
 # FOLDER must not exist, or be empty. PROGRAM is build/millraced by default, and each LIBRARY is one that it opens by itself: for GPUs
-# CUDA's libcublasLt.so.13. dpkg says which packages the libraries belong to, so this runs on the Debian that the program was built
-# on. The same program gives the same tree, apart from times. The libraries of the GPU's driver are left out, since the container
-# runtime puts them into the container.
+# CUDA's libcublasLt.so.13 and NCCL's libnccl.so.2. dpkg says which packages the libraries belong to, so this runs on the Debian that
+# the program was built on. The same program gives the same tree, apart from times. The libraries of the GPU's driver are left out,
+# since the container runtime puts them into the container.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
