@@ -125,14 +125,17 @@ std::string Url(const std::string& host, int port, std::string_view path) {
 
 absl::Status AskForHealth(const Settings& settings) {
   const std::string_view path = settings.probe == Probe::kLive ? "/livez" : "/readyz";
-  std::string host = Reachable(settings.host);
-  std::string url = Url(host, settings.http_port, path);
-  absl::StatusOr<std::string> answer = Get(host, settings.http_port, path, settings.probe_timeout);
+  std::string url;
+  const auto ask = [&](const std::string& host, int port) {
+    url = Url(host, port, path);
+    return Get(host, port, path, settings.probe_timeout);
+  };
+  absl::StatusOr<std::string> answer = ask(Reachable(settings.host), settings.http_port);
+  // A container's loopback may have no IPv6. Who listens on :: takes IPv4, too.
+  if (!answer.ok() && settings.host == "::") answer = ask("127.0.0.1", settings.http_port);
   if (answer.ok() &&
       (answer->find(kSpeaksTls) != answer->npos || answer->find(kWantsHeader) != answer->npos)) {
-    host = "127.0.0.1";
-    url = Url(host, settings.admin_port, path);
-    answer = Get(host, settings.admin_port, path, settings.probe_timeout);
+    answer = ask("127.0.0.1", settings.admin_port);
   }
   if (!answer.ok()) return Annotate(answer.status(), url);
   constexpr std::string_view kProtocol = "HTTP/1.1 ";

@@ -55,6 +55,12 @@ def test_the_servers_own_environment_says_where_to_ask(start_server):
     assert health(server.ports["http"], env=env) == (0, "")
 
 
+def test_a_loopback_without_ipv6_is_asked_over_ipv4():
+    with listener(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as port:
+        assert health(port, "--host", "::") == (0, "")
+        assert health(port, "--host", "::1")[0] == 1
+
+
 def test_a_server_that_drains_is_live_and_not_ready(start_server):
     server = start_server("--device", "fake")
     stream = Stream(server)
