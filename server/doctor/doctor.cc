@@ -50,6 +50,9 @@ class Examination {
     CheckPort("http-port", settings_.host, settings_.http_port);
     CheckPort("grpc-port", settings_.host, settings_.grpc_port);
     CheckPort("admin-port", "127.0.0.1", settings_.admin_port);
+    if (!settings_.metrics_host.empty()) {
+      CheckPort("metrics-port", settings_.metrics_host, settings_.metrics_port);
+    }
     return std::move(findings_);
   }
 
@@ -150,10 +153,13 @@ class Examination {
         Add(Verdict::kOk, "GPU", fact);
       }
     }
-    const size_t ranks = settings_.virtual_ranks ? 1 : settings_.tensor_parallel_size;
-    if (wanted && driver->gpus.size() < ranks) {
+    // Each node has as many ranks.
+    const int needed =
+        settings_.virtual_ranks ? 1 : settings_.tensor_parallel_size / settings_.nnodes;
+    if (wanted && driver->gpus.size() < static_cast<size_t>(needed)) {
       Add(Verdict::kError, "GPUs",
-          StrCat("there are ", driver->gpus.size(), ", --tensor-parallel-size is ", ranks),
+          StrCat("there are ", driver->gpus.size(), ", --tensor-parallel-size needs ", needed,
+                 settings_.nnodes > 1 ? " on each node" : ""),
           "lower it");
     }
   }
@@ -238,10 +244,13 @@ class Examination {
       Add(Verdict::kError, subject,
           taken ? StrCat("is taken by another program on ", host)
                 : StrCat("cannot be listened on at ", host, ": ", std::strerror(error)),
-          StrCat("choose another with --", setting,
-                 taken ? StrCat(", or end what listens (ss -ltnp sport = :", port, ")")
-                 : error == EADDRNOTAVAIL ? ", or another --host: it is no address of this machine"
-                                          : ""));
+          StrCat(
+              "choose another with --", setting,
+              taken ? StrCat(", or end what listens (ss -ltnp sport = :", port, ")")
+              : error == EADDRNOTAVAIL
+                  ? StrCat(", or another ", setting == "metrics-port" ? "--metrics-host" : "--host",
+                           ": it is no address of this machine")
+                  : ""));
     } else {
       Add(Verdict::kOk, subject, StrCat("free on ", host, " (--", setting, ")"));
     }

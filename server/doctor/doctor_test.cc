@@ -92,6 +92,18 @@ TEST(DoctorTest, AnAddressOfAnotherMachineIsAnError) {
   EXPECT_THAT(port->advice, HasSubstr("--host"));
 }
 
+TEST(DoctorTest, TheListenerOfMetricsIsLookedAtIfThereIsOne) {
+  Settings settings = Fake();
+  settings.metrics_port = 18083;
+  EXPECT_EQ(Find(Examine(settings), "port 18083"), nullptr);
+  settings.metrics_host = "192.0.2.1";  // TEST-NET-1
+  const std::vector<Finding> findings = Examine(settings);
+  const Finding* port = Find(findings, "port 18083");
+  ASSERT_NE(port, nullptr);
+  EXPECT_EQ(port->verdict, Verdict::kError);
+  EXPECT_THAT(port->advice, HasSubstr("--metrics-host"));
+}
+
 TEST(DoctorTest, AModelThatIsNotThere) {
   Settings settings = Fake();
   settings.device = Device::kCpu;
