@@ -23,6 +23,8 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kServer);
 constexpr auto kPeriod = std::chrono::milliseconds(250);
+// Until a file that could not be read is read again, be it as it was.
+constexpr auto kPause = std::chrono::seconds(30);
 constexpr size_t kMostBytes = 16 << 20;
 constexpr int64_t kMostCount = int64_t{1} << 40;
 
@@ -180,16 +182,19 @@ absl::Status Admit(const KeyTable::Entry& entry, Scope scope,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KeyRing>> KeyRing::Open(std::string path, bool shared_cache,
-                                                       bool certificates) {
-  std::unique_ptr<KeyRing> ring(new KeyRing(std::move(path), shared_cache, certificates));
+                                                       bool certificates, const Clock& clock) {
+  std::unique_ptr<KeyRing> ring(new KeyRing(std::move(path), shared_cache, certificates, clock));
   ring->stamp_ = FileStamp(ring->path_);
   MILLRACE_RETURN_IF_ERROR(ring->Read());
   ring->thread_ = std::thread([ring = ring.get()] { ring->Follow(); });
   return ring;
 }
 
-KeyRing::KeyRing(std::string path, bool shared_cache, bool certificates)
-    : path_(std::move(path)), shared_cache_(shared_cache), certificates_(certificates) {}
+KeyRing::KeyRing(std::string path, bool shared_cache, bool certificates, const Clock& clock)
+    : path_(std::move(path)),
+      shared_cache_(shared_cache),
+      certificates_(certificates),
+      clock_(clock) {}
 
 KeyRing::~KeyRing() {
   {
@@ -307,17 +312,21 @@ absl::Status KeyRing::AddEntry(const JsonFields& fields, std::set<std::string>& 
 }
 
 void KeyRing::Follow() {
+  SteadyTime again = SteadyTime::max();
+  std::string said;
   std::unique_lock lock(mutex_);
   while (!stop_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
     lock.unlock();
-    if (std::string stamp = FileStamp(path_); stamp != stamp_) {
+    if (std::string stamp = FileStamp(path_); stamp != stamp_ || clock_.Now() >= again) {
       stamp_ = std::move(stamp);
       const absl::Status status = Read();
+      again = status.ok() ? SteadyTime::max() : clock_.Now() + kPause;
       if (status.ok()) {
         kLog.Info("keys: read again");
-      } else {
+      } else if (status.message() != said) {
         kLog.Error("the keys stay as they were: ", std::string(status.message()));
       }
+      said = std::string(status.message());
     }
     lock.lock();
   }

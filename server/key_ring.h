@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "base/sha256.h"
 #include "engine/tenant.h"
 #include "server/frontend.h"
@@ -40,9 +41,10 @@ class KeyRing {
   // Reads the file, and again within half a second after each change. `shared_cache`: tenants that
   // name no cache_salt share the prefix cache. InvalidArgument names the entry and the field.
   // `certificates`: clients show some, so that entries may name them.
-  // A later reading that fails is logged, and the keys stay as they were.
+  // A later reading that fails is logged and repeated every 30 s, and the keys stay as they were.
   static absl::StatusOr<std::unique_ptr<KeyRing>> Open(std::string path, bool shared_cache,
-                                                       bool certificates = false);
+                                                       bool certificates = false,
+                                                       const Clock& clock = Clock::Real());
   ~KeyRing();
   KeyRing(const KeyRing&) = delete;
   KeyRing& operator=(const KeyRing&) = delete;
@@ -61,7 +63,7 @@ class KeyRing {
   std::vector<std::shared_ptr<const Tenant>> tenants() const;
 
  private:
-  KeyRing(std::string path, bool shared_cache, bool certificates);
+  KeyRing(std::string path, bool shared_cache, bool certificates, const Clock& clock);
 
   absl::Status Read();
   absl::StatusOr<KeyTable> Parse(std::string_view text);
@@ -73,6 +75,7 @@ class KeyRing {
   const std::string path_;
   const bool shared_cache_;
   const bool certificates_;
+  const Clock& clock_;
 
   // The reading thread's. Usage outlives a tenant's absence from the file.
   struct Known {

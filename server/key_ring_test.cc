@@ -1,5 +1,7 @@
 #include "server/key_ring.h"
 
+#include <sys/resource.h>
+
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -196,6 +198,25 @@ TEST_F(KeyRingTest, FollowsTheFile) {
   Write(Entry("b", "three"));
   EXPECT_TRUE(Becomes(**ring, "two", false));
   EXPECT_TRUE((*ring)->Authorize("three", Scope::kAny, nullptr).ok());
+}
+
+TEST_F(KeyRingTest, AFileThatCouldNotBeReadIsReadAgainThoughItHasNotChanged) {
+  ManualClock clock;
+  Write(Entry("a", "one"));
+  const auto ring = KeyRing::Open(path_, false, false, clock);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  const std::string next = path_ + ".other";
+  std::ofstream(next) << R"({"keys": [)" << Entry("b", "two") << "]}";
+  rlimit files;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = files.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::filesystem::rename(next, path_);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_TRUE((*ring)->Authorize("one", Scope::kAny, nullptr).ok());
+  clock.Advance(std::chrono::seconds(30));
+  EXPECT_TRUE(Becomes(**ring, "two", true));
 }
 
 }  // namespace

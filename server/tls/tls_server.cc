@@ -16,6 +16,8 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kServer);
 constexpr std::chrono::milliseconds kPeriod(250);
+// Until files that could not be read are read again, be they as they were.
+constexpr std::chrono::seconds kPause(30);
 
 std::string Describe(const TlsContext& context) {
   return StrCat(
@@ -26,16 +28,20 @@ std::string Describe(const TlsContext& context) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TlsServer>> TlsServer::Open(TlsFiles files, int handshake_threads,
-                                                           prometheus::Registry& registry) {
-  std::unique_ptr<TlsServer> made(new TlsServer(std::move(files), handshake_threads, registry));
+                                                           prometheus::Registry& registry,
+                                                           const Clock& clock) {
+  std::unique_ptr<TlsServer> made(
+      new TlsServer(std::move(files), handshake_threads, registry, clock));
   MILLRACE_RETURN_IF_ERROR(made->Read());
   kLog.Info("HTTP and gRPC speak TLS with ", Describe(*made->context_));
   made->thread_ = std::thread([made = made.get()] { made->Follow(); });
   return made;
 }
 
-TlsServer::TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry& registry)
+TlsServer::TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry& registry,
+                     const Clock& clock)
     : files_(std::move(files)),
+      clock_(clock),
       handshakes_(static_cast<size_t>(handshake_threads)),
       expiry_(&prometheus::BuildGauge()
                    .Name("millrace_tls_certificate_expiry_timestamp_seconds")
@@ -73,8 +79,9 @@ bool TlsServer::BeginHandshake(size_t hello_bytes) {
   return false;
 }
 
-void TlsServer::Reload() {
-  const absl::Status read = Read();
+void TlsServer::Reload() { Log(Read()); }
+
+void TlsServer::Log(const absl::Status& read) const {
   if (!read.ok()) {
     kLog.Error("the certificate stays as it was: ", std::string(read.message()));
     return;
@@ -85,7 +92,9 @@ void TlsServer::Reload() {
 absl::Status TlsServer::Read() {
   const std::lock_guard one(reading_);
   read_ = Stamp();
+  again_ = clock_.Now() + kPause;
   MILLRACE_ASSIGN_OR_RETURN(auto read, TlsContext::Load(files_));
+  again_ = SteadyTime::max();
   expiry_->Set(static_cast<double>(absl::ToUnixSeconds(read->not_after())));
   if (revocations_expiry_ != nullptr) {
     revocations_expiry_->Set(absl::ToDoubleSeconds(read->revocations_expire() - absl::UnixEpoch()));
@@ -103,16 +112,21 @@ std::string TlsServer::Stamp() const {
 // The files change one after the other, and a file may be written piece by piece: they are read
 // when they have been as they are for a period.
 void TlsServer::Follow() {
-  const auto is_read = [this](const std::string& stamp) {
+  const auto is_due = [this](const std::string& stamp) {
     const std::lock_guard one(reading_);
-    return stamp == read_;
+    return stamp != read_ || clock_.Now() >= again_;
   };
   std::string seen = Stamp();
+  std::string said;
   std::unique_lock lock(mutex_);
   while (!stop_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
     lock.unlock();
     std::string now = Stamp();
-    if (now == seen && !is_read(now)) Reload();
+    if (now == seen && is_due(now)) {
+      const absl::Status read = Read();
+      if (read.ok() || read.message() != said) Log(read);
+      said = std::string(read.message());
+    }
     seen = std::move(now);
     lock.lock();
   }

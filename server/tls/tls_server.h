@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "server/tls/hello_budget.h"
 #include "server/tls/tls_context.h"
 
@@ -27,10 +28,11 @@ namespace millrace {
 class TlsServer {
  public:
   // Reads the files, and again within a second after they have changed: new connections then see
-  // the new ones. A reading that fails is logged, and what was read before stays. An error is
-  // TlsContext::Load's. `registry` outlives it.
+  // the new ones. A reading that fails is logged and repeated every 30 s, and what was read before
+  // stays. An error is TlsContext::Load's. `registry` and `clock` outlive it.
   static absl::StatusOr<std::unique_ptr<TlsServer>> Open(TlsFiles files, int handshake_threads,
-                                                         prometheus::Registry& registry);
+                                                         prometheus::Registry& registry,
+                                                         const Clock& clock = Clock::Real());
   ~TlsServer();
   TlsServer(const TlsServer&) = delete;
   TlsServer& operator=(const TlsServer&) = delete;
@@ -56,23 +58,27 @@ class TlsServer {
   static constexpr size_t kMostForHandshakes = 24 << 20;
   static constexpr size_t kMostHelloBytes = 16 << 20;  // a thousand of the longest
 
-  TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry& registry);
+  TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry& registry,
+            const Clock& clock);
 
   // A long message is kept, read into a buffer and taken apart.
   static constexpr size_t MemoryOf(size_t hello_bytes) { return (46 << 10) + 3 * hello_bytes; }
   std::string Stamp() const;
   absl::Status Read();
+  void Log(const absl::Status& read) const;
   void Follow();
 
   const TlsFiles files_;
+  const Clock& clock_;
   boost::asio::thread_pool handshakes_;
   std::atomic<size_t> shaking_ = 0;  // bytes of the handshakes under way
   HelloBudget hellos_{kMostHelloBytes};
   prometheus::Gauge* const expiry_;
   prometheus::Gauge* const revocations_expiry_;  // null without revocation lists
 
-  std::mutex reading_;  // one reading at a time
-  std::string read_;    // guarded by reading_: the stamp of what was read last
+  std::mutex reading_;  // one reading at a time; guards what follows
+  std::string read_;    // the stamp of what was read last
+  SteadyTime again_;    // when the last reading is repeated, if it failed
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable stop_;

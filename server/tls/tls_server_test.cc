@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
+#include <sys/resource.h>
 
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -88,7 +90,7 @@ TEST_F(TlsServerTest, TakesNoCertificateThatIsNotValidNow) {
 class FollowTest : public TlsServerTest {
  protected:
   void Start() {
-    auto server = TlsServer::Open(Files(one_), 1, registry_);
+    auto server = TlsServer::Open(Files(one_), 1, registry_, clock_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -103,6 +105,7 @@ class FollowTest : public TlsServerTest {
   double expiry() { return registry_.Collect().at(0).metric.at(0).gauge.value; }
 
   prometheus::Registry registry_;
+  ManualClock clock_;
   std::unique_ptr<TlsServer> server_;
 };
 
@@ -123,6 +126,23 @@ TEST_F(FollowTest, ABrokenFileChangesNothingAndIsReadAgain) {
   server_->Reload();
   EXPECT_EQ(Subject(), "CN=one");
   Files(two_);
+  WaitFor("CN=two");
+}
+
+TEST_F(FollowTest, FilesThatCouldNotBeReadAreReadAgainThoughTheyHaveNotChanged) {
+  Start();
+  const std::string certificate = Write("next_cert.pem", two_.certificate_pem());
+  const std::string key = Write("next_key.pem", two_.key_pem());
+  rlimit files;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = files.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::filesystem::rename(certificate, Path("cert.pem"));
+  std::filesystem::rename(key, Path("key.pem"));
+  server_->Reload();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_EQ(Subject(), "CN=one");
+  clock_.Advance(std::chrono::seconds(30));
   WaitFor("CN=two");
 }
 
