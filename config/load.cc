@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "base/sha256.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "config/commands.h"
@@ -24,6 +25,13 @@ namespace {
 constexpr int32_t kMaxGpuRanks = 8;
 constexpr std::string_view kOutputLengths = "expected one output length, or two, the shorter first";
 
+std::string Digest(std::string_view secret) {
+  Sha256 hasher;
+  hasher.Update(secret);
+  const Sha256Digest digest = hasher.Finish();
+  return std::string(digest.begin(), digest.end());
+}
+
 // Settings as they come together, and where each came from.
 class Loader {
  public:
@@ -32,14 +40,17 @@ class Loader {
     std::map<const Setting*, bool> cleared;
     for (const Assignment& assignment : assignments) {
       const Setting& setting = *assignment.setting;
-      if (setting.kind == SettingKind::kList && !std::exchange(cleared[&setting], true)) {
-        setting.clear(settings_);
-      }
+      const bool is_list = setting.kind == SettingKind::kList;
+      const bool adds = is_list && std::exchange(cleared[&setting], true);
+      if (is_list && !adds) setting.clear(settings_);
       if (!setting.set(assignment.value, settings_)) {
         return absl::InvalidArgumentError(
             StrCat(assignment.origin, ": got ", Shown(assignment), ", expected ", setting.allowed));
       }
-      given_[setting.name] = assignment;
+      Assignment& given = given_[setting.name];
+      const std::string before = adds ? StrCat(given.value, ",") : "";
+      given = assignment;
+      given.value = StrCat(before, assignment.value);
     }
     return absl::OkStatus();
   }
@@ -90,7 +101,8 @@ class Loader {
   std::map<std::string, std::string> Values() const {
     std::map<std::string, std::string> values;
     for (const auto& [name, assignment] : given_) {
-      values.emplace(name, assignment.setting->secret ? "" : assignment.value);
+      values.emplace(name,
+                     assignment.setting->secret ? Digest(assignment.value) : assignment.value);
     }
     return values;
   }
@@ -382,7 +394,8 @@ class Loader {
   }
 
   Settings settings_;
-  std::map<std::string_view, Assignment> given_;  // the last assignment of each setting
+  // The last assignment of each setting; of a list, with the values that it added to.
+  std::map<std::string_view, Assignment> given_;
 };
 
 // The --config of the flags or, without one, of the environment.

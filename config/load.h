@@ -25,7 +25,8 @@ struct Startup {
   // --device), …". And what looks like a mistake but need not be one: environment variables whose
   // names are close to a setting's.
   std::string given;
-  std::map<std::string, std::string> values;  // of what was set, by name, secrets left out
+  // What was set, by name; of a secret a digest, which shows that it has changed.
+  std::map<std::string, std::string> values;
   std::vector<std::string> warnings;
 };
 

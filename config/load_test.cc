@@ -17,6 +17,7 @@ using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 using Arguments = std::vector<std::string>;
 
@@ -515,6 +516,26 @@ TEST_F(LoadTest, SaysWhatWasGivenButNoSecret) {
   EXPECT_EQ(startup->given,
             "device=\"cpu\" (environment MILLRACE_DEVICE), threads=\"2\" (flag --threads), "
             "api-key=a secret (flag --api-key)");
+}
+
+TEST_F(LoadTest, TellsWhichSettingsWereSetOtherwise) {
+  const auto load = [this](const std::string& text) {
+    const absl::StatusOr<Startup> startup = LoadSettings(WithFile(text), {});
+    EXPECT_TRUE(startup.ok()) << startup.status();
+    return startup.ok() ? *startup : Startup();
+  };
+  const Startup first = load("api-key: [one, two]\nallowed-hosts: [a.example, b.example]\n");
+  EXPECT_THAT(first.given, HasSubstr("allowed-hosts=\"a.example,b.example\" ("));
+  EXPECT_THAT(first.given, HasSubstr("api-key=a secret ("));
+  EXPECT_THAT(first.values.at("api-key"), Not(HasSubstr("one")));
+  EXPECT_THAT(ChangedSettings(first, load("api-key: one,two\n"
+                                          "allowed-hosts: [a.example, b.example]\n")),
+              IsEmpty());
+  EXPECT_THAT(ChangedSettings(first, load("api-key: [other, two]\n"
+                                          "allowed-hosts: [c.example, b.example]\n")),
+              ElementsAre("allowed-hosts", "api-key"));
+  EXPECT_THAT(ChangedSettings(first, load("allowed-hosts: [a.example, b.example]\n")),
+              ElementsAre("api-key"));
 }
 
 TEST_F(LoadTest, WhatIsPrintedInsteadOfServing) {
