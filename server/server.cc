@@ -319,6 +319,8 @@ void Server::Drain() {
 void Server::CloseAfterFailure() {
   frontend_.BeginDrain();
   CloseEndpoints(kLastWords);
+  // The process ends without destructors.
+  if (traces_ != nullptr) traces_->Close();
 }
 
 void Server::CloseEndpoints(Duration grace) {

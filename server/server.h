@@ -53,7 +53,8 @@ class Server {
   // Reads the certificate's files again; without TLS it does nothing.
   void ReloadCertificates();
 
-  // Closes the endpoints after a failure, once what the engine has answered is out.
+  // Closes the endpoints after a failure, once what the engine has answered is out, and sends the
+  // last traces.
   void CloseAfterFailure();
 
   const Ports& ports() const { return ports_; }

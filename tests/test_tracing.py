@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from daemon import metrics, run, wait_until
+from daemon import Stream, metrics, run, wait_until
 from millrace_grpc import connect, pb
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -175,6 +175,16 @@ def test_what_waits_is_sent_at_the_end(start_server, collect):
     server.signal()
     assert server.wait() == 0
     assert len(collector.requests_of()) == 1
+
+
+def test_what_a_failed_device_ended_is_sent_at_the_end(start_server, collect):
+    collector = collect()
+    server = start_server("--device", "fake", "--otlp-traces-endpoint", collector.url, "--fake-step-us", "2000", "--faults", "fake.device_error@200")
+    streams = [Stream(server) for _ in range(3)]
+    assert server.wait() == 70
+    for stream in streams:
+        assert "device has failed" in stream.join()[-1]
+    assert [span.status.code for span in collector.requests_of()] == [trace_pb2.Status.STATUS_CODE_ERROR] * 3
 
 
 def test_the_endpoint_must_be_a_url():

@@ -62,7 +62,10 @@ OtlpExporter::OtlpExporter(OtlpOptions options, prometheus::Registry& registry)
       client_(&stop_),
       thread_([this] { Run(); }) {}
 
-OtlpExporter::~OtlpExporter() {
+OtlpExporter::~OtlpExporter() { Close(); }
+
+void OtlpExporter::Close() {
+  if (!thread_.joinable()) return;
   closing_ = true;
   queue_.Close();
   closed_.Raise();

@@ -45,8 +45,11 @@ class OtlpExporter final : public SpanSink {
   OtlpExporter(OtlpOptions options, prometheus::Registry& registry);
   OtlpExporter(const OtlpExporter&) = delete;
   OtlpExporter& operator=(const OtlpExporter&) = delete;
-  // Sends what waits, each batch once, for at most kLastWait.
   ~OtlpExporter() override;
+
+  // Sends what waits, each batch once, for at most kLastWait. Later spans are dropped. Called by
+  // one thread; the destructor does the same.
+  void Close();
   static constexpr Duration kLastWait = std::chrono::seconds(3);
 
   // Takes the span unless its caller does not sample the trace.

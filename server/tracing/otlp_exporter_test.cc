@@ -49,5 +49,13 @@ TEST(OtlpExporterTest, WhatNobodyTakesIsDroppedAndCounted) {
   EXPECT_EQ(dropped, OtlpExporter::kMaxWaiting + 3);
 }
 
+TEST(OtlpExporterTest, WhatComesAfterTheCloseIsDropped) {
+  prometheus::Registry registry;
+  OtlpExporter exporter({.endpoint = "http://127.0.0.1:9"}, registry);
+  exporter.Close();
+  exporter.OnSpan(RequestSpan());
+  EXPECT_EQ(Count(registry, "dropped"), 1);
+}
+
 }  // namespace
 }  // namespace millrace
