@@ -1,10 +1,10 @@
 // millraced: serves a model until it is told to stop; `millraced bench` measures one, and
 // `millraced health` asks a running server for its health; config/commands.cc lists the others.
 //
-// Exit status: 0 after a drain, a signal while a model is fetched, a measurement, and for --help; 1
-// when it cannot start, figures are void, or a server is not well; 70 (EX_SOFTWARE) when the device
-// or another node has failed, so that a supervisor starts it anew; 128 + n when a second signal n
-// ends it at once.
+// Exit status: 0 after a drain, a signal while a model is fetched or loaded, a measurement, and for
+// --help; 1 when it cannot start, figures are void, or a server is not well; 70 (EX_SOFTWARE) when
+// the device or another node has failed, so that a supervisor starts it anew; 128 + n when a second
+// signal n ends it at once.
 #include <malloc.h>
 #include <sys/resource.h>
 #include <sysexits.h>

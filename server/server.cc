@@ -140,6 +140,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
     (void)server.release();
     return status;
   }
+  // Who was told to end while it loaded does not turn ready: balancers would send work to it.
+  if (stop) return absl::CancelledError("stopped while the model was loaded");
   server->frontend_.AddModel(server->model_.get(), settings.served_model_names);
   server->frontend_.SetReady();
   server->grpc_->UpdateHealth();

@@ -34,7 +34,8 @@ class Server {
   // Loads the model, opens the endpoints, and writes settings.ready_file when both are done. After
   // an error what was begun goes on: end the process.
   // `on_failure` is called once, from some thread, when the device has failed: then end the
-  // process. `stop`, once true, ends the fetching of a model with Cancelled.
+  // process. `stop`, once true, ends the fetching of a model with Cancelled, and what has loaded
+  // meanwhile is not served.
   // `on_leave` is called when another node of --nnodes wants to end in order: then drain.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Settings& settings,
                                                        std::function<void()> on_failure,
