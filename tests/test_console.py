@@ -1,4 +1,5 @@
 """The console in a headless Chromium, as its users see it: the chat, the operator's part, hostile answers, and accessibility."""
+import hashlib
 import importlib.resources
 import json
 import re
@@ -243,6 +244,18 @@ def test_a_hostile_model(browser, start_server, hostile_model):
     assert complaints(browser) == []
     # The page needs no key at its own port, and the public one asks for it.
     assert httpx.post(server.http + "/v1/chat/completions", json={}).status_code == 401
+
+
+def test_the_page_asks_for_a_key_where_the_server_wants_one(browser, start_server, tmp_path):
+    keys = {"keys": [{"name": "operator", "sha256": hashlib.sha256(b"good").hexdigest(), "scopes": ["admin", "metrics", "infer"]}]}
+    (tmp_path / "keys.json").write_text(json.dumps(keys))
+    server = start_server("--device", "fake", "--keys", str(tmp_path / "keys.json"))
+    browser.open(server.admin + "/")
+    for key in ("wrong", "good"):
+        browser.answer(key)
+    browser.wait("return document.getElementById('state').textContent.includes('ready')")
+    say(browser, "Hello", max_tokens=5)
+    assert browser.text(".message.assistant")
 
 
 def test_the_operator_sees_what_runs(browser, start_server):
