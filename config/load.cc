@@ -232,12 +232,8 @@ class Loader {
 
   absl::Status CheckSeveralNodes(Command command) const {
     if (command == Command::kBench) return absl::OkStatus();  // CheckBench refuses the flags
-    const auto is_flag = [this](std::string_view name) {
-      const auto found = given_.find(name);
-      return found != given_.end() && found->second.from_flag;
-    };
-    const auto found = CheckNodes(
-        settings_, [this](std::string_view name) { return IsGiven(name); }, is_flag);
+    const auto found =
+        CheckNodes(settings_, [this](std::string_view name) { return IsGiven(name); });
     return found.has_value() ? Contradiction(found->name, found->what) : absl::OkStatus();
   }
 

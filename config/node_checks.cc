@@ -8,30 +8,6 @@ namespace {
 
 using Is = std::function<bool(std::string_view name)>;
 
-// The settings that mean something to node 0 alone.
-constexpr std::string_view kOfNode0[] = {"served-model-name",
-                                         "tokenizer",
-                                         "tokenizer-revision",
-                                         "generation-config",
-                                         "prefix-caching",
-                                         "max-waiting",
-                                         "host",
-                                         "http-port",
-                                         "grpc-port",
-                                         "admin-port",
-                                         "ready-file",
-                                         "unknown-fields",
-                                         "ssl-certfile",
-                                         "ssl-keyfile",
-                                         "ssl-ca-certs",
-                                         "ssl-cert-reqs",
-                                         "ssl-crl-file",
-                                         "api-key",
-                                         "insecure",
-                                         "allowed-hosts",
-                                         "stall-timeout",
-                                         "log-prompts"};
-
 std::optional<Contradicted> CheckAlone(const Is& is_given) {
   for (const Setting& setting : SettingsTable()) {
     if (setting.group == kNodesGroup && setting.name != "nnodes" && is_given(setting.name)) {
@@ -54,7 +30,7 @@ std::optional<Contradicted> CheckTls(const Settings& s) {
 
 }  // namespace
 
-std::optional<Contradicted> CheckNodes(const Settings& s, const Is& is_given, const Is& is_flag) {
+std::optional<Contradicted> CheckNodes(const Settings& s, const Is& is_given) {
   if (s.nnodes == 1) return CheckAlone(is_given);
   if (s.device != Device::kCpu && s.device != Device::kCuda) {
     return Contradicted{"nnodes", "allowed only with --device cpu or cuda, or 1"};
@@ -76,14 +52,7 @@ std::optional<Contradicted> CheckNodes(const Settings& s, const Is& is_given, co
   if (s.node_key.empty()) {
     return Contradicted{"nnodes", "but there is no --node-key, which nodes show one another"};
   }
-  if (auto tls = CheckTls(s)) return tls;
-  for (const std::string_view name : kOfNode0) {
-    if (s.node_rank > 0 && is_flag(name)) {
-      return Contradicted{
-          name, StrCat("which means nothing to node ", s.node_rank, ": node 0 alone serves")};
-    }
-  }
-  return std::nullopt;
+  return CheckTls(s);
 }
 
 }  // namespace millrace

@@ -17,11 +17,11 @@ struct Contradicted {
   std::string what;
 };
 
-// Returns the first contradiction, if there is one. `is_given` says whether a setting was given at
-// all, `is_flag` whether by a flag.
+// Returns the first contradiction, if there is one. `is_given` says whether a setting was given.
+// Node 0 alone serves, and other nodes take the settings of that all the same: one command or one
+// manifest is for all nodes.
 std::optional<Contradicted> CheckNodes(const Settings& settings,
-                                       const std::function<bool(std::string_view name)>& is_given,
-                                       const std::function<bool(std::string_view name)>& is_flag);
+                                       const std::function<bool(std::string_view name)>& is_given);
 
 }  // namespace millrace
 
