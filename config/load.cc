@@ -197,7 +197,8 @@ class Loader {
     if (!settings_.model.ends_with(".pt2") || !settings_.tokenizer.empty()) return absl::OkStatus();
     for (const std::string_view name :
          {"generation-config", "max-model-len", "max-num-seqs", "max-num-batched-tokens",
-          "block-size", "kv-cache-memory", "prefix-caching", "dtype", "log-prompts"}) {
+          "block-size", "kv-cache-memory", "prefix-caching", "dtype", "log-prompts",
+          "otlp-traces-endpoint"}) {
       if (IsGiven(name)) {
         return Contradiction(name,
                              "but an AOTInductor package (.pt2) without --tokenizer has only "

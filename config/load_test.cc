@@ -490,6 +490,10 @@ TEST_F(LoadTest, Contradictions) {
        {},
        "flag --max-num-seqs: got \"3\", but an AOTInductor package (.pt2) without --tokenizer has "
        "only tensors, of the types that it was compiled for"},
+      {{"--device=torch", "--model=a.pt2", "--otlp-traces-endpoint=http://h:1"},
+       {},
+       "flag --otlp-traces-endpoint: got \"http://h:1\", but an AOTInductor package (.pt2) without "
+       "--tokenizer has only tensors, of the types that it was compiled for"},
       {{"--device=cuda", "--faults=cuda.hang,fake.hang"},
        {},
        "flag --faults: got \"cuda.hang,fake.hang\", but the points of this device begin with "
