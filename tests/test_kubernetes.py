@@ -250,6 +250,18 @@ def test_the_charts_grace_fits_the_drain(render):
     check_the_end(render(CHART_VALUES["cpu, sized"]))
 
 
+def check_the_rollout(made):
+    """A rollout that is still loading has not failed."""
+    (one,) = made["spec"]["template"]["spec"]["containers"]
+    probe = one["startupProbe"]
+    assert made["spec"]["progressDeadlineSeconds"] > probe["periodSeconds"] * probe["failureThreshold"]
+
+
+def test_a_rollout_may_take_as_long_as_a_start(render):
+    check_the_rollout(by_name(kustomize("base"))["Deployment", "millrace"])
+    check_the_rollout(by_name(render({"startupSeconds": 7200}))["Deployment", "millrace"])
+
+
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_the_probes_are_answered(fake_server, name):
     documents = kustomize(name)
@@ -273,7 +285,7 @@ def test_the_server_takes_the_settings(name):
     status, output = run(env={**ours, "MILLRACE_MODEL": "/nowhere", "MILLRACE_LOG_FORMAT": "text"})
     assert status == 1
     assert "cannot start" in output and "settings: " in output, output
-    defaults = dict(re.findall(r"^\| `--(http|grpc)-port PORT` \| `(\d+)`", SETTINGS, re.M))
+    defaults = dict(re.findall(r"^\| `--(http|grpc|metrics)-port PORT` \| `(\d+)`", SETTINGS, re.M))
     assert {port["name"]: str(port["containerPort"]) for port in container(documents)["ports"]} == defaults
 
 
