@@ -131,7 +131,7 @@ std::string ToString(const GemmConfig& config);
 std::string ToString(const GemmRanges& ranges);
 
 // Parse what ToString writes. Nothing for anything that ToString does not write; values may still
-// be such that no kernel can run them (LinearPlan::Add in linear_plan.h tells).
+// be such that no kernel can run them (CanLaunch in linear_plan.h tells).
 std::optional<GemmDesc> ParseGemmDesc(std::string_view text);
 std::optional<GemmConfig> ParseGemmConfig(std::string_view text);
 // Parses ranges, whose tokens must ascend.
