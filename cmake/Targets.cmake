@@ -280,6 +280,10 @@ function(millrace_test)
   file(MAKE_DIRECTORY "${own}")
   set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" ENVIRONMENT "TEST_TMPDIR=${own}/"
                        TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})  # The long ones first.
+  if(MILLRACE_SANITIZE)
+    math(EXPR longer "2 * ${arg_TIMEOUT}")
+    set_tests_properties(${arg_NAME} PROPERTIES TIMEOUT ${longer})
+  endif()
 endfunction()
 
 function(millrace_bench)
