@@ -193,17 +193,37 @@ def test_limits_and_metrics_by_tenant(keyed):
     assert 'millrace_tenant_streams{tenant="few"} 0' in text
 
 
+def cached(server, name):
+    usage = complete(server, name, prompt="What another tenant has asked tells nothing. " * 8).json()["usage"]
+    return (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+
+
 def test_a_prefix_of_another_key_is_not_found(keyed):
     server, _ = keyed
-    prompt = "What another tenant has asked tells nothing. " * 8
+    assert cached(server, "a") == 0
+    assert cached(server, "a") > 0
+    assert cached(server, "b") == 0
 
-    def cached(name):
-        usage = complete(server, name, prompt=prompt, stream=False).json()["usage"]
-        return (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
 
-    assert cached("a") == 0
-    assert cached("a") > 0
-    assert cached("b") == 0
+def test_a_prefix_may_be_shared_and_another_salt_keeps_its_own(start_server, tmp_path):
+    path = tmp_path / "keys.json"
+    write(path, entry("a"), entry("b"), entry("c", cache_salt="its own"))
+    server = start_server(*FAKE, "--keys", str(path), "--shared-prefix-cache")
+    assert cached(server, "a") == 0
+    assert cached(server, "b") > 0
+    assert cached(server, "c") == 0
+
+
+def test_a_key_of_the_server_may_do_everything_beside_tenants(start_server, tmp_path):
+    path = tmp_path / "keys.json"
+    write(path, entry("a", requests_per_minute=1))
+    server = start_server(*FAKE, "--keys", str(path), "--api-key", "key-all")
+    for _ in range(3):
+        assert complete(server, "all").status_code == 200
+    assert [complete(server, "a").status_code for _ in range(2)] == [200, 429]
+    assert httpx.get(server.http + "/metrics", headers=bearer("all")).status_code == 200
+    assert httpx.get(server.admin + "/log", headers=bearer("all")).status_code == 200
+    assert complete(server, "other").status_code == 401
 
 
 def test_keys_follow_the_file_and_streams_of_a_revoked_key_finish(keyed):
