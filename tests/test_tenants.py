@@ -226,6 +226,22 @@ def test_a_key_of_the_server_may_do_everything_beside_tenants(start_server, tmp_
     assert complete(server, "other").status_code == 401
 
 
+def test_keys_follow_a_link_that_kubernetes_swaps(start_server, tmp_path):
+    def mount(version, name):
+        """As the kubelet puts a new version of a Secret into a pod."""
+        (tmp_path / version).mkdir()
+        write(tmp_path / version / "keys.json", entry(name))
+        (tmp_path / "..data_tmp").symlink_to(version)
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+
+    mount("..1", "a")
+    (tmp_path / "keys.json").symlink_to("..data/keys.json")
+    server = start_server(*FAKE, "--keys", str(tmp_path / "keys.json"))
+    assert [complete(server, name).status_code for name in "ab"] == [200, 401]
+    mount("..2", "b")
+    wait_until(lambda: [complete(server, name).status_code for name in "ab"] == [401, 200], 10)
+
+
 def test_keys_follow_the_file_and_streams_of_a_revoked_key_finish(keyed):
     server, path = keyed
     lines = []
