@@ -30,7 +30,7 @@ bool Scheduler::IsOver(const TenantAccount& tenant, int64_t held, int64_t total)
 // as the running ones do: by rank, before the prompts of those that were served more.
 void Scheduler::AdmitWithinShares(Draft& draft) {
   // A whole text needs a step with room for it: Admit sees to that.
-  if (!waiting_.is_shared() || options_.limits.whole_sequences()) return;
+  if (!waiting_.is_shared() || waiting_.empty() || options_.limits.whole_sequences()) return;
   int32_t promised = 0;  // blocks, to all that run
   for (const Sequence* other : running_) promised += BlocksToGrow(*other);
   int32_t tokens = 0;
