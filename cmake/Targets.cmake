@@ -274,16 +274,15 @@ function(millrace_test)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
+  if(MILLRACE_SANITIZE)
+    math(EXPR arg_TIMEOUT "2 * ${arg_TIMEOUT}")
+  endif()
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   # Names of files are free to be the same in other tests, and in other build folders.
   set(own "${PROJECT_BINARY_DIR}/test_files/${arg_NAME}")
   file(MAKE_DIRECTORY "${own}")
   set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" ENVIRONMENT "TEST_TMPDIR=${own}/"
                        TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})  # The long ones first.
-  if(MILLRACE_SANITIZE)
-    math(EXPR longer "2 * ${arg_TIMEOUT}")
-    set_tests_properties(${arg_NAME} PROPERTIES TIMEOUT ${longer})
-  endif()
 endfunction()
 
 function(millrace_bench)

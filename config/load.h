@@ -25,7 +25,7 @@ struct Startup {
   // --device), …". And what looks like a mistake but need not be one: environment variables whose
   // names are close to a setting's.
   std::string given;
-  // What was set, by name; of a secret a digest, which shows that it has changed.
+  // The values of what was set, by name; a secret has a digest here, which shows a change.
   std::map<std::string, std::string> values;
   std::vector<std::string> warnings;
 };

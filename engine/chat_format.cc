@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/json.h"
+#include "text/tools/json_call.h"
 
 namespace millrace {
 namespace {
@@ -21,11 +21,8 @@ constexpr std::string_view kToolsOutro =
     "between "
     "tags:\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": {ARGUMENTS}}\n</tool_call>";
 
-// Deep enough for the arguments of every call that is taken for one.
-constexpr JsonLimits kLimits{.depth = 512, .repeats = true};
-
 OrderedJson ParseOrNull(const std::string& text) {
-  return ParseOrdered(text, kLimits).value_or(OrderedJson());
+  return ParseOrdered(text, kCallJson).value_or(OrderedJson());
 }
 
 OrderedJson CallJson(const ToolCall& call, bool text_arguments) {

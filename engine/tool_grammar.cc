@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/json.h"
+#include "text/tools/json_call.h"
 
 namespace millrace {
 namespace {
@@ -21,7 +21,7 @@ struct Tool {
 
 std::vector<Tool> ReadGrammarTools(const std::string& text) {
   std::vector<Tool> tools;
-  const auto list = ParseOrdered(text, {.depth = 512});
+  const auto list = ParseOrdered(text, kCallJson);
   if (!list.ok() || !list->is_array()) return tools;
   for (const OrderedJson& entry : *list) {
     const OrderedJson& function = entry.at("function");

@@ -24,7 +24,7 @@ class HubCacheTest : public ::testing::Test {
  protected:
   void TearDown() override { fs::remove_all(folder_); }
 
-  // What containers do that share a cache, in each of which the server is process 1.
+  // Writes as containers do that share a cache, in each of which the server is process 1.
   template <typename Write>
   static void InThreads(const Write& write) {
     std::vector<std::thread> threads;

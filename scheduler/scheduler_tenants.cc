@@ -35,7 +35,8 @@ void Scheduler::AdmitWithinShares(Draft& draft) {
   for (const Sequence* other : running_) promised += BlocksToGrow(*other);
   int32_t tokens = 0;
   while (Sequence* const sequence = MakeRoom(draft, promised)) {
-    // What shares another's last block needs a row in the plan that copies it: Admit sees to that.
+    // A sequence that shares another's last block needs a row in the plan that copies it: Admit
+    // sees to that.
     if (FindDonor(*sequence) != nullptr) return;
     TakeSlot(*sequence, /*shared=*/false, draft.plan);
     promised += BlocksToGrow(*sequence);

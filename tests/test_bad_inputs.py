@@ -304,14 +304,14 @@ def timed(server, call):
         server.took.append(time.monotonic() - began)
 
 
-# What messages say instead of what is allowed, where a schema or a grammar has a mistake.
+# Messages say this instead of what is allowed, where a schema or a grammar has a mistake.
 MISTAKES = {
     "structured_outputs": r" at byte \d+$| the rule other is used, but not defined$| it is no JSON: ",
     "guided_json": r": \$ref at #: #/nowhere is not in the schema$",
     "guided_regex": r" at byte \d+$",
     "guided_grammar": r": the rule other is used, but not defined$",
 }
-# What messages say that do not show the value, for it alone is not wrong.
+# Messages say this and do not show the value, for it alone is not wrong.
 UNSHOWN = {
     "bad_words": r"bad_words\[0\] has no tokens$",
     "logit_bias": r"logit_bias has token (-1|1000000)$",

@@ -49,7 +49,7 @@ class ThreadPool {
   }
 
  private:
-  // Of one region. A claim word has room for twice as many, so that `next` cannot overflow.
+  // Bounds a region. A claim word has room for twice as many, so that `next` cannot overflow.
   static constexpr int kMostChunks = 1 << 19;
 
   struct Task {

@@ -70,8 +70,9 @@ Handled Api::CreateResponse(const HttpRequestHead& head, const std::string& body
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->api.model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
   std::vector<ChatMessage>& conversation = request->conversation;
+  const std::string owner = OwnerOf(head);
   if (const std::string& id = request->previous_response_id; !id.empty()) {
-    std::optional<StoredResponse> previous = responses_->Get(id, OwnerOf(head));
+    std::optional<StoredResponse> previous = responses_->Get(id, owner);
     if (!previous) {
       return ErrorResponse(
           ErrorFromStatus(FieldError("previous_response_id", "previous_response_not_found",
@@ -95,7 +96,7 @@ Handled Api::CreateResponse(const HttpRequestHead& head, const std::string& body
   }
   // The id is the server's own, since it is the key of the stored response.
   return std::make_unique<ResponsesAnswer>(*std::move(request), StrCat("resp_", NewRequestId()),
-                                           OwnerOf(head), responses_, **engine, wake);
+                                           owner, responses_, **engine, wake);
 }
 
 Handled Api::GetResponse(const HttpRequestHead& head) const {

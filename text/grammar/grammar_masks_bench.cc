@@ -7,8 +7,7 @@
 // [ids], "size": n}, so that other engines can be given the same. It answers each line with one:
 // {"compile_us": x, "error": "…"}, or {"compile_us": x, "tokens": [[ids] of each instance],
 // "accepted": [bool], "mask_us": [x of every token]}. bench/grammars compares engines with it.
-#include <time.h>
-
+#include <chrono>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "base/thread_clock.h"
 #include "formats/gguf.h"
 #include "formats/tokenizer_gguf.h"
 #include "text/grammar/grammar.h"
@@ -28,9 +28,7 @@ using Json = nlohmann::ordered_json;  // a schema's properties have an order
 
 // Returns the time that this thread has computed, in microseconds. The machine may have other work.
 double Micros() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+  return std::chrono::duration<double, std::micro>(ThreadClock::now().time_since_epoch()).count();
 }
 
 struct Text {

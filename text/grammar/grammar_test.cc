@@ -379,7 +379,7 @@ TEST_F(MaskTest, SpecialTokensComeOnlyWhereAMarkerIs) {
   EXPECT_FALSE(MaskAllows(**text.Mask(), special));
 }
 
-// What may follow an "a" are 20,000 texts, of each of which as many may follow the next.
+// As many as 20,000 texts may follow an "a", and nearly as many each of these.
 TEST_F(MaskTest, TooManyAlternativesAreTold) {
   std::string pattern;
   for (int i = 0; i < 20000; ++i) pattern += "a?";

@@ -4,7 +4,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "absl/container/flat_hash_set.h"
 #include "base/strings.h"
 
 namespace millrace {
@@ -162,29 +161,6 @@ int Compare(const Decimal& a, const Decimal& b) {
   return a.negative ? -result : result;
 }
 
-bool Equal(const JsonValue& a, const JsonValue& b) {
-  if (a.type != b.type) return false;
-  switch (a.type) {
-    case JsonValue::Type::kNumber: {
-      const auto x = ParseDecimal(a.text), y = ParseDecimal(b.text);
-      return x && y ? Compare(*x, *y) == 0 : a.text == b.text;
-    }
-    case JsonValue::Type::kString:
-      return a.text == b.text;
-    case JsonValue::Type::kArray:
-      return a.items.size() == b.items.size() &&
-             std::equal(a.items.begin(), a.items.end(), b.items.begin(), Equal);
-    case JsonValue::Type::kObject:
-      return a.members.size() == b.members.size() &&
-             std::all_of(a.members.begin(), a.members.end(), [&](const auto& member) {
-               const JsonValue* other = b.Find(member.first);
-               return other != nullptr && Equal(member.second, *other);
-             });
-    default:
-      return true;
-  }
-}
-
 std::string EqualKey(const JsonValue& value) {
   const auto text = [](std::string_view kind, std::string_view text) {
     return StrCat(kind, text.size(), ":", text);
@@ -212,6 +188,12 @@ std::string EqualKey(const JsonValue& value) {
     default:
       return ToJson(value);
   }
+}
+
+absl::flat_hash_set<std::string> EqualKeys(const std::vector<JsonValue>& values) {
+  absl::flat_hash_set<std::string> keys;
+  for (const JsonValue& value : values) keys.insert(EqualKey(value));
+  return keys;
 }
 
 void AppendJsonString(std::string_view text, std::string* out) {

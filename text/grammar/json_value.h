@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 
 namespace millrace {
@@ -56,10 +57,10 @@ struct Decimal {
 std::optional<Decimal> ParseDecimal(std::string_view number);
 int Compare(const Decimal& a, const Decimal& b);  // below, at or above 0
 
-// Returns whether JSON schema calls them equal: numbers by their value, objects in any order.
-bool Equal(const JsonValue& a, const JsonValue& b);
-// Returns a text that is the same for exactly those values that are Equal.
+// Returns a text that is the same for exactly those values that JSON schema calls equal: numbers by
+// their value, objects in any order.
 std::string EqualKey(const JsonValue& value);
+absl::flat_hash_set<std::string> EqualKeys(const std::vector<JsonValue>& values);
 
 // Returns a value as JSON, as json.dumps(ensure_ascii=False) writes it.
 std::string ToJson(const JsonValue& value);

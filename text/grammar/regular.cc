@@ -212,21 +212,16 @@ Regular RegularPool::Multiple(uint32_t divisor, uint32_t remainder) {
 Regular RegularPool::Derive(Regular a, uint8_t byte) {
   if (a <= kEmptyText || overflowed_) return kNothing;
   if (num_classes_ == 0) return DeriveOne(a, byte);
-  if (const std::optional<Regular> known = FindDerived(a, byte)) return *known;
-  const uint8_t first = FirstOf(a, byte);
-  const Regular result = DeriveOne(a, byte_of_[first]);
-  derived_.emplace(uint64_t{a} << 8 | first, result);
+  const uint64_t key = DerivedKey(a, byte);
+  if (const auto it = derived_.find(key); it != derived_.end()) return it->second;
+  const Regular result = DeriveOne(a, byte_of_[key & 0xff]);
+  derived_.emplace(key, result);
   return result;
 }
 
-// Returns the first class of the byte's block in the term's partition.
-uint8_t RegularPool::FirstOf(Regular a, uint8_t byte) {
-  return Blocks(PartitionOf(a))[class_of_[byte]];
-}
-
-std::optional<Regular> RegularPool::FindDerived(Regular a, uint8_t byte) {
-  const auto it = derived_.find(uint64_t{a} << 8 | FirstOf(a, byte));
-  return it == derived_.end() ? std::nullopt : std::optional(it->second);
+// Returns the term and, as the last byte, the first class of the byte's block in its partition.
+uint64_t RegularPool::DerivedKey(Regular a, uint8_t byte) {
+  return uint64_t{a} << 8 | Blocks(PartitionOf(a))[class_of_[byte]];
 }
 
 RegularPool::Partition RegularPool::PartitionOf(Regular a) {
@@ -317,11 +312,12 @@ Regular RegularPool::DeriveConcat(Regular a, uint8_t byte) {
       parts.push_back(Derive(a, byte));
       break;
     }
-    // Of many tails of one another each goes on with the one before it.
-    const auto known = a == whole || num_classes_ == 0 ? std::nullopt : FindDerived(a, byte);
-    if (known.has_value()) {
-      parts.push_back(*known);
-      break;
+    // Where the tails of one another are many, each goes on with the one that was derived before.
+    if (a != whole && num_classes_ > 0) {
+      if (const auto it = derived_.find(DerivedKey(a, byte)); it != derived_.end()) {
+        parts.push_back(it->second);
+        break;
+      }
     }
     const Regular head = terms_[a].a, tail = terms_[a].b;
     parts.push_back(Concat(Derive(head, byte), tail));

@@ -140,8 +140,7 @@ class RegularPool {
   bool IsLate() const;
   std::optional<bool> IsEmptyNearby(Regular a, absl::Span<const uint8_t> bytes);
   Regular DeriveConcat(Regular a, uint8_t byte);
-  uint8_t FirstOf(Regular a, uint8_t byte);
-  std::optional<Regular> FindDerived(Regular a, uint8_t byte);
+  uint64_t DerivedKey(Regular a, uint8_t byte);
   Partition ComputePartition(Regular a);
   template <typename Change>
   Regular ChangeParts(Regular a, const Change& change);
@@ -157,7 +156,7 @@ class RegularPool {
   std::vector<uint32_t> lists_;
   std::vector<ByteSet> sets_;
   absl::flat_hash_map<Key, Regular> interned_;
-  absl::flat_hash_map<uint64_t, Regular> derived_;  // (term, first class of the byte's block)
+  absl::flat_hash_map<uint64_t, Regular> derived_;  // by DerivedKey
   std::vector<uint8_t> emptiness_;                  // by term: 0 unknown, 1 empty, 2 not
   std::array<uint8_t, 256> class_of_{};
   std::vector<uint8_t> byte_of_;

@@ -103,8 +103,7 @@ std::optional<std::vector<JsonValue>> EnumOf(const Base& base) {
       result = values;
       return;
     }
-    absl::flat_hash_set<std::string> keys;
-    for (const JsonValue& value : values) keys.insert(EqualKey(value));
+    const absl::flat_hash_set<std::string> keys = EqualKeys(values);
     std::erase_if(*result, [&](const JsonValue& value) { return !keys.contains(EqualKey(value)); });
   };
   for (const JsonValue* schema : base) {

@@ -82,7 +82,7 @@ std::string Unescape(std::string_view token) {
 
 constexpr size_t kMostInPlace = 2000;  // schemas that apply to one value
 
-// Of two with one name the first counts.
+// The first of two with one name counts.
 void FindAnchors(const JsonValue& at,
                  absl::flat_hash_map<std::string_view, const JsonValue*>* anchors) {
   for (const char* keyword : {"$anchor", "$dynamicAnchor"}) {

@@ -3,7 +3,6 @@
 #include <initializer_list>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "text/grammar/regex_parser.h"
@@ -29,9 +28,7 @@ bool IsUnique(const Base& base) {
 }
 
 bool HasEqualItems(const JsonValue& list) {
-  absl::flat_hash_set<std::string> keys;
-  return !std::all_of(list.items.begin(), list.items.end(),
-                      [&](const JsonValue& item) { return keys.insert(EqualKey(item)).second; });
+  return EqualKeys(list.items).size() < list.items.size();
 }
 
 bool HasAny(const Base& base, std::initializer_list<std::string_view> keywords) {
@@ -42,16 +39,15 @@ bool HasAny(const Base& base, std::initializer_list<std::string_view> keywords) 
   });
 }
 
-// Of schemas that a constant is held to, one because of another: references may lead to themselves.
+// Bounds how many schemas a constant is held to, one because of another: references may lead to
+// themselves.
 constexpr int kMostHolds = 1000;
 
 }  // namespace
 
 bool Compiler::Lists(const JsonValue& list, const JsonValue& value) {
   const auto [it, is_new] = listed_.try_emplace(&list);
-  if (is_new) {
-    for (const JsonValue& item : list.items) it->second.insert(EqualKey(item));
-  }
+  if (is_new) it->second = EqualKeys(list.items);
   return it->second.contains(EqualKey(value));
 }
 
@@ -81,7 +77,7 @@ absl::StatusOr<bool> Compiler::HoldsBase(const JsonValue& value, const Base& bas
   if ((TypeOf(value) & types) == 0) return false;
   for (const JsonValue* schema : base) {
     const JsonValue* constant = schema->Find("const");
-    if (constant != nullptr && !Equal(value, *constant)) return false;
+    if (constant != nullptr && EqualKey(value) != EqualKey(*constant)) return false;
     const JsonValue* values = schema->Find("enum");
     if (values != nullptr && !Lists(*values, value)) return false;
     const JsonValue* forbidden = schema->Find("\xffnotEnum");

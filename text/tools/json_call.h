@@ -4,7 +4,13 @@
 
 #include <string>
 
+#include "formats/json.h"
+
 namespace millrace {
+
+// Limits of tools and of calls' arguments, which come as texts: deep enough for every call that is
+// taken for one.
+inline constexpr JsonLimits kCallJson{.depth = 512, .repeats = true};
 
 enum class JsonStep {
   kMore,    // the byte belongs to the value, which goes on

@@ -3,8 +3,8 @@
 #include <map>
 #include <utility>
 
-#include "formats/json.h"
 #include "text/tools/content_writer.h"
+#include "text/tools/json_call.h"
 #include "text/tools/marker_scanner.h"
 
 namespace millrace {
@@ -43,7 +43,7 @@ class XmlParser : public OutputParser {
   XmlParser(const XmlFormat* format, const std::vector<ToolSignature>& tools)
       : format_(*format), scanner_(Openings(*format)) {
     for (const ToolSignature& tool : tools) {
-      schemas_[tool.name] = ParseOrdered(tool.parameters, {.depth = 512}).value_or(OrderedJson());
+      schemas_[tool.name] = ParseOrdered(tool.parameters, kCallJson).value_or(OrderedJson());
     }
   }
 
