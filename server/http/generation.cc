@@ -40,7 +40,15 @@ Generation::~Generation() {
   }
 }
 
+// The header goes out with the first bytes, which the first token may not have: half a character is
+// held back.
 Answer::State Generation::Poll(HttpResponse& response, std::string& body) {
+  const State state = Collect(response, body);
+  if (request_.stream && !body.empty() && !std::exchange(begun_, true)) BeginEventStream(response);
+  return state;
+}
+
+Answer::State Generation::Collect(HttpResponse& response, std::string& body) {
   State state = State::kWaiting;
   for (size_t i = 0; i < choices_.size(); ++i) {
     while (!choices_[i].finish && !AwaitsEcho(i)) {
@@ -77,7 +85,6 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
     }
     choice.part.finish = &*choice.finish;
   }
-  if (request_.stream && !std::exchange(begun_, true)) BeginEventStream(response);
   if (event.echo) {
     TakeEcho(index, std::move(event));
     return true;
@@ -158,7 +165,7 @@ Answer::State Generation::Fail(const absl::Status& status, HttpResponse& respons
   if (absl::IsOutOfRange(status)) {
     error.param = request_.kind == ApiKind::kChat ? "messages" : "prompt";
   }
-  if (!begun_) {
+  if (!begun_ && body.empty()) {
     response = ErrorResponse(error);
     return State::kWhole;
   }

@@ -46,6 +46,8 @@ class Generation : public Answer {
     std::optional<Finish> finish;
   };
 
+  // Appends what has come to the body, or answers with a response of its own.
+  State Collect(HttpResponse& response, std::string& body);
   // Takes an event of a choice. Returns false if the answer has ended in an error, with `state`
   // set.
   bool Take(size_t index, OutputEvent event, HttpResponse& response, std::string& body,

@@ -241,6 +241,25 @@ TEST(GenerationTest, EachEventOfAStreamIsALineOfItsOwn) {
   EXPECT_EQ(events[4], "[DONE]");
 }
 
+TEST(GenerationTest, AStreamsHeaderComesWithItsFirstBytes) {
+  Running run(ApiKind::kCompletion, R"({"prompt": "p", "stream": true})");
+  run.stream().Push(TextEvent("", {1}));  // the first half of a character
+  EXPECT_EQ(run.Poll(), State::kWaiting);
+  run.response = {};  // nobody sends the response of an answer that waits
+  run.stream().Push(TextEvent("é", {2}));
+  EXPECT_EQ(run.Poll(), State::kPause);
+  EXPECT_EQ(run.response.content_type, "text/event-stream; charset=utf-8");
+}
+
+TEST(GenerationTest, AnErrorBeforeTheFirstBytesIsAnAnswerOfItsOwn) {
+  Running run(ApiKind::kCompletion, R"({"prompt": "p", "stream": true})");
+  run.stream().Push(TextEvent("", {1}));
+  EXPECT_EQ(run.Poll(), State::kWaiting);
+  run.stream().Push(ErrorEvent(absl::InternalError("NaN")));
+  EXPECT_EQ(run.Poll(), State::kWhole);
+  EXPECT_EQ(run.response.status, 500);
+}
+
 TEST(GenerationTest, WithoutIncludeUsageNoChunkHasUsage) {
   Running run(ApiKind::kCompletion, R"({"prompt": "p", "stream": true})");
   run.stream().Push(FinishEvent(FinishReason::kStop, "c"));

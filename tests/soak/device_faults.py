@@ -1,20 +1,18 @@
-"""Faults of the device, by the fault points of the executors, on the fake device and on the CPU with the model."""
+"""Faults of the device, by the fault points of the executors, on the fake device and, with the model, on the CPU or a GPU."""
 import functools
 
 from beside import Beside, Row, Server, seconds, serves_again
+from daemon import on_a_gpu
 from machine_faults import FAKE, free_ports, model
 from rest import scrape, total
 
-DEVICES = {"fake": FAKE, "cpu": model}
-
-
 def flags_of(device):
-    flags = DEVICES[device]
-    return flags if isinstance(flags, list) else flags()
+    return FAKE if device == "fake" else model()
 
 
 def row_fails(folder, options, device, point):
-    server = Server(folder, *flags_of(device), "--faults", f"{point}=1@20")
+    number = 3 if device == "cuda" else 20  # of the rows that the point counts: on a GPU those of prompts
+    server = Server(folder, *flags_of(device), "--faults", f"{point}=1@{number}")
     beside = Beside(server, length=60)
     http, grpc, health = beside.end()
     back = serves_again(server)
@@ -26,9 +24,9 @@ def row_fails(folder, options, device, point):
         .must("503" not in health, "health failed")
 
 
-def device_fails(folder, options, device, point):
+def device_fails(folder, options, device, point, flags=()):
     ports = free_ports()
-    server = Server(folder, *flags_of(device), *ports, "--faults", f"{point}@60")
+    server = Server(folder, *flags_of(device), *ports, *flags, "--faults", f"{point}@60")
     beside = Beside(server, length=2000)
     status = server.wait()
     http, grpc, health = beside.end()
@@ -50,6 +48,10 @@ def hangs(folder, options, device, point):
         .must("503/503/NOT_SERVING" in health and health.endswith("200/200/SERVING"), f"health: {health}").must(stalls == 1, f"{stalls:.0f} stalls")
 
 
+def never_ends(folder, options, device, point):
+    return device_fails(folder, options, device, point, ("--step-timeout", "2s"))
+
+
 def fault(run, name, device, point, what):
     made = functools.partial(run, device=device, point=point)
     made.__name__ = name
@@ -58,8 +60,13 @@ def fault(run, name, device, point, what):
 
 
 FAULTS = [fault(row_fails, "row_fake", "fake", "fake.row_error", "A row fails"),
-          fault(row_fails, "row_cpu", "cpu", "cpu.nan_row", "A row's logits become NaN"),
           fault(device_fails, "device_fake", "fake", "fake.device_error", "The device fails"),
-          fault(device_fails, "device_cpu", "cpu", "cpu.device_error", "The device fails"),
-          fault(hangs, "hang_fake", "fake", "fake.hang", "A step hangs for 3 s (--stall-timeout 1s)"),
-          fault(hangs, "hang_cpu", "cpu", "cpu.hang", "A step hangs for 3 s (--stall-timeout 1s)")]
+          fault(hangs, "hang_fake", "fake", "fake.hang", "A step hangs for 3 s (--stall-timeout 1s)")]
+if on_a_gpu():
+    FAULTS += [fault(row_fails, "row_cuda", "cuda", "cuda.nan_row", "A row's logits become NaN"),
+               fault(device_fails, "device_cuda", "cuda", "cuda.device_error", "The device fails"),
+               fault(never_ends, "hang_cuda", "cuda", "cuda.hang", "A step never ends (--step-timeout 2s)")]
+else:
+    FAULTS += [fault(row_fails, "row_cpu", "cpu", "cpu.nan_row", "A row's logits become NaN"),
+               fault(device_fails, "device_cpu", "cpu", "cpu.device_error", "The device fails"),
+               fault(hangs, "hang_cpu", "cpu", "cpu.hang", "A step hangs for 3 s (--stall-timeout 1s)")]

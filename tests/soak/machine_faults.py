@@ -3,6 +3,7 @@ import contextlib
 import os
 import pathlib
 import random
+import shlex
 import shutil
 import signal
 import socket
@@ -17,8 +18,13 @@ from rest import scrape, total
 FAKE = ["--device", "fake", "--fake-step-us", "5000"]
 
 
+def device_flags():
+    """Returns the flags of servers with the model: MILLRACED_ARGS="--device cuda" lets it run on a GPU."""
+    return shlex.split(os.environ.get("MILLRACED_ARGS", ""))
+
+
 def model():
-    return ["--model", os.environ["MILLRACE_MODEL"], "--kv-cache-memory", "128MiB"]
+    return ["--model", os.environ["MILLRACE_MODEL"], "--kv-cache-memory", "128MiB", *device_flags()]
 
 
 def free_ports():
@@ -319,7 +325,7 @@ def truncated_while_loading(folder, options):
     for _ in range(20):
         shutil.copy(os.environ["MILLRACE_MODEL"], copy)
         command = [program(), "--model", copy, "--http-port", "0", "--grpc-port", "0", "--admin-port", "0", "--kv-cache-memory", "64MiB",
-                   "--ready-file", folder / "ready.json"]
+                   "--ready-file", folder / "ready.json", *device_flags()]
         (folder / "ready.json").unlink(missing_ok=True)
         with open(folder / "log.txt", "wb") as log:
             process = subprocess.Popen(command, env=environment(), stderr=log)
@@ -343,7 +349,7 @@ def truncated_while_serving(folder, options):
     """The model's file is cut to nothing while it serves"""
     copy = folder / "model.gguf"
     shutil.copy(os.environ["MILLRACE_MODEL"], copy)
-    server = Server(folder, "--model", str(copy), "--kv-cache-memory", "128MiB")
+    server = Server(folder, "--model", str(copy), "--kv-cache-memory", "128MiB", *device_flags())
     before = complete(server)
     beside = Beside(server, length=60)
     os.truncate(copy, 0)
