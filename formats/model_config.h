@@ -20,7 +20,8 @@ inline constexpr int kMaxLayers = 1024;
 inline constexpr int kMaxWidth = 1 << 20;  // hidden and ffn size
 inline constexpr int kMaxHeads = 1024;
 inline constexpr int kMaxHeadSize = 1024;
-inline constexpr int kMaxExperts = 4096;  // of a layer
+inline constexpr int kMaxExperts = 4096;       // of a layer
+inline constexpr int kMaxAllExperts = 1 << 17;  // of all layers: lists of tensors name each
 inline constexpr int kMaxVocab = 1 << 22;
 inline constexpr int kMaxContext = 1 << 24;
 

@@ -166,6 +166,11 @@ TEST(ModelConfigTest, ChecksLimitsAndShapes) {
   EXPECT_THAT(ErrorOf(Read(twice)),
               HasSubstr("tensor blk.0.attn_q.weight: shape [64, 64], must be [128, 64]"));
 
+  GgufWriter experts = TinyLlamaWriter({.layers = 1000, .hidden = 8, .ffn = 8, .heads = 2});
+  experts.Uint32("llama.expert_count", 1000);
+  EXPECT_THAT(ErrorOf(Read(experts)),
+              HasSubstr("expert_count: is 1000 in each of 1000 layers; allowed: 131072 in all"));
+
   TinyLlama more;
   more.layers = 1;
   GgufWriter extra = TinyLlamaWriter(more);

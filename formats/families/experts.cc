@@ -27,6 +27,13 @@ absl::Status Expect(const GgufReader& file, std::string_view name, int expected,
   return file.Unsupported(key, StrCat(value, " is not supported, only ", expected));
 }
 
+// Says what is wrong with so many experts of each layer; nothing if nothing is.
+std::string CheckExperts(int experts, int layers) {
+  if (experts <= kMaxAllExperts / layers) return {};
+  return StrCat("is ", experts, " in each of ", layers, " layers; allowed: ", kMaxAllExperts,
+                " in all");
+}
+
 }  // namespace
 
 std::string CheckRouter(const RouterConfig& router) {
@@ -48,8 +55,12 @@ absl::StatusOr<RouterConfig> ReadHfRouter(const HfReader& config, std::string_vi
                                           RouterConfig router) {
   const bool by_own_name = config.fields().Find(experts) != nullptr;
   const bool by_other = experts != kAnyFamilys && config.fields().Find(kAnyFamilys) != nullptr;
-  MILLRACE_ASSIGN_OR_RETURN(
-      router.experts, config.Int(by_own_name || !by_other ? experts : kAnyFamilys, kMaxExperts));
+  const std::string_view name = by_own_name || !by_other ? experts : kAnyFamilys;
+  MILLRACE_ASSIGN_OR_RETURN(router.experts, config.Int(name, kMaxExperts));
+  MILLRACE_ASSIGN_OR_RETURN(const int layers, config.Int("num_hidden_layers", kMaxLayers));
+  if (const std::string wrong = CheckExperts(router.experts, layers); !wrong.empty()) {
+    return config.fields().Bad(name, wrong);
+  }
   if (by_own_name && by_other) {
     MILLRACE_ASSIGN_OR_RETURN(const int other, config.Int(kAnyFamilys, kMaxExperts));
     if (other != router.experts) {
@@ -66,6 +77,10 @@ absl::StatusOr<RouterConfig> ReadHfRouter(const HfReader& config, std::string_vi
 
 absl::StatusOr<RouterConfig> ReadGgufRouter(const GgufReader& file, RouterConfig router) {
   MILLRACE_ASSIGN_OR_RETURN(router.experts, file.Int("expert_count", kMaxExperts));
+  MILLRACE_ASSIGN_OR_RETURN(const int layers, file.Int("block_count", kMaxLayers));
+  if (const std::string wrong = CheckExperts(router.experts, layers); !wrong.empty()) {
+    return file.Lies(StrCat("key ", file.Key("expert_count")), wrong);
+  }
   MILLRACE_ASSIGN_OR_RETURN(router.chosen, file.Int("expert_used_count", kMaxExperts));
   MILLRACE_ASSIGN_OR_RETURN(router.factor, file.FactorOr("expert_weights_scale", router.factor));
   const bool softmax = router.scores == RouterConfig::Scores::kSoftmax;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/bench_util.h"
@@ -382,7 +383,7 @@ void BenchModel(Bench& bench, const Model& model, const std::set<int>& wanted) {
 }
 
 // A dense linear with four-bit weights, beside the same kernel with BF16 weights.
-void BenchDense(Bench& bench, int64_t rows, int64_t columns) {
+void BenchDense(Bench& bench, int64_t rows, int64_t columns, const std::set<int>& only) {
   constexpr Model kForms[] = {
       {"W4A16, groups of 128", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
        FourBitFormat{FourBitType::kInt4, 128}},
@@ -418,6 +419,7 @@ void BenchDense(Bench& bench, int64_t rows, int64_t columns) {
     const int count = RotatedInputs(bytes);
     const Experts weight(form, rows, columns, count);
     for (const int tokens : {1, 4, 8, 16, 32, 64}) {
+      if (!only.empty() && only.count(tokens) == 0) continue;
       bench.Row(
           form.name,
           std::to_string(rows) + " x " + std::to_string(columns) + ", M " + std::to_string(tokens),
@@ -439,9 +441,10 @@ int Main(int argc, char** argv) {
   const auto wanted = [&](const char* option) { return names.empty() || names.count(option) > 0; };
   Bench bench("mixtures of experts and four-bit weights (peer: BF16 weights)");
   if (wanted("dense")) {
-    BenchDense(bench, 8192, 8192);
-    BenchDense(bench, 28672, 4096);
-    BenchDense(bench, 4096, 14336);
+    BenchDense(bench, 8192, 8192, tokens);
+    for (const auto& [rows, columns] : {std::pair(6144, 4096), std::pair(4096, 4096), std::pair(28672, 4096), std::pair(4096, 14336)}) {
+      BenchDense(bench, rows, columns, tokens);  // Llama-3-8B
+    }
   }
   for (const Model& model : kModels) {
     if (wanted(model.option)) BenchModel(bench, model, tokens);
