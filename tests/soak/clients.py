@@ -98,6 +98,9 @@ def read(sock, request):
         return None
     response = http.client.HTTPResponse(sock, method=request.method)
     response.begin()
+    kind = response.getheader("Content-Type", "")
+    if response.status == 200 and request.stream != kind.startswith("text/event-stream"):
+        raise Wrong(f"an answer of type {kind!r}")
     chunks = []
     while chunk := response.read1(300 if request.behaviour == "slow" else 65536):
         chunks.append(chunk)
