@@ -442,7 +442,8 @@ int Main(int argc, char** argv) {
   Bench bench("mixtures of experts and four-bit weights (peer: BF16 weights)");
   if (wanted("dense")) {
     BenchDense(bench, 8192, 8192, tokens);
-    for (const auto& [rows, columns] : {std::pair(6144, 4096), std::pair(4096, 4096), std::pair(28672, 4096), std::pair(4096, 14336)}) {
+    for (const auto& [rows, columns] : {std::pair(6144, 4096), std::pair(4096, 4096),
+                                        std::pair(28672, 4096), std::pair(4096, 14336)}) {
       BenchDense(bench, rows, columns, tokens);  // Llama-3-8B
     }
   }

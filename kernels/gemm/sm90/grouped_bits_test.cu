@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "kernels/elementwise/quantize.h"
@@ -293,15 +294,18 @@ TEST(GroupedBitsTest, WaitsForWhatItNeeds) {
   }
 }
 
-// Teams that take turns at the only tile of a CTA, also where there are fewer turns than teams.
-TEST(GroupedBitsTest, TeamsWaitForTheirTurns) {
+// Dense linears, also where there are fewer turns than teams, and where groups of warps have no
+// rows.
+TEST(GroupedBitsTest, WarpsOfDenseTilesWaitForOneAnother) {
   const GroupedForm& form = kGroupedForms[7];
   ASSERT_EQ(form.four_bit->type, FourBitType::kMxfp4);
+  constexpr int64_t kRows = 592;
   for (const int64_t columns : {128, 256, 384, 640, 2880}) {
-    const GroupedProblem problem(form, 1, 208, columns, 64, false);
+    const GroupedProblem problem(form, 1, kRows, columns, 64, false);
     for (const int tile : {8, 16, 32, 64}) {
-      for (const int stages : {4, 16}) {
-        const DeviceBuffer<Bf16> output(64 * 208);
+      // With as many SMs as tiles warps take turns, with four CTAs they do not.
+      for (const auto& [stages, ctas] : {std::pair(4, 264), std::pair(16, 264), std::pair(5, 4)}) {
+        const DeviceBuffer<Bf16> output(64 * kRows);
         const GroupedLinearArgs args = {.weight = problem.Weight(),
                                         .rows = nullptr,
                                         .tokens = tile - 1,
@@ -309,15 +313,16 @@ TEST(GroupedBitsTest, TeamsWaitForTheirTurns) {
                                         .input = problem.Input(),
                                         .output = output.get(),
                                         .output_type = Type::kBf16,
-                                        .output_stride = 208,
-                                        .config = {tile, stages, 264}};
+                                        .output_stride = kRows,
+                                        .config = {tile, stages, ctas}};
         ASSERT_EQ(LaunchGroupedLinear(args, nullptr), cudaSuccess);
         const std::vector<Bf16> expected = output.Download();
         for (int repeat = 0; repeat < 3; ++repeat) {
           ASSERT_EQ(LaunchDelayed<GroupedKind::kMxfp4>(args), cudaSuccess);
           const std::vector<Bf16> delayed = output.Download();
           EXPECT_EQ(std::memcmp(delayed.data(), expected.data(), expected.size() * sizeof(Bf16)), 0)
-              << columns << " columns, tile " << tile << ", " << stages << " stages";
+              << columns << " columns, tile " << tile << ", " << stages << " stages, " << ctas
+              << " CTAs";
         }
       }
     }

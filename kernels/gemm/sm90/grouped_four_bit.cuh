@@ -112,26 +112,31 @@ class FourBitBlock {
   uint32_t read_[kReadsInputs ? kPairs : 1][4];
 };
 
-// A block of 64 rows and 128 columns, unpacked into wgmma's registers.
-template <typename Shape>
+// kSteps times 16 columns of a block of 64 rows and 128 columns, unpacked into wgmma's registers.
+template <typename Shape, int kSteps = 8>
 struct FourBitValues {
-  uint32_t of_step[8][4];
+  static_assert(kSteps % 4 == 0);
+  uint32_t of_step[kSteps][4];
 
+  // Unpacks the columns 16 * kFirst ... of the block.
+  template <int kFirst = 0>
   __device__ void Unpack(const FourBitLane<Shape>& lane, uint32_t block, FourBitScale scale) {
-    const uint4 codes[2] = {LoadAt<uint4>(block + lane.codes, 0),
-                            LoadAt<uint4>(block + lane.codes, 2048)};
+    uint32_t words[kSteps];
+#pragma unroll
+    for (int i = 0; i < kSteps; i += 4) {
+      const uint4 codes = LoadAt<uint4>(block + lane.codes, 512 * (kFirst + i));
+      words[i] = codes.x, words[i + 1] = codes.y, words[i + 2] = codes.z, words[i + 3] = codes.w;
+    }
     typename FourBitLane<Shape>::Scales scales;
     scales.Read(block + lane.scales);
-    const uint32_t words[8] = {codes[0].x, codes[0].y, codes[0].z, codes[0].w,
-                               codes[1].x, codes[1].y, codes[1].z, codes[1].w};
-    scales.template Unpack<0>(words, scale, of_step);
+    scales.template Unpack<kFirst>(words, scale, of_step);
   }
 
-  // Begins sums += the block times the inputs. `inputs`: the descriptor of its first chunk's.
+  // Begins sums += these columns times the inputs. `inputs`: the descriptor of their first chunk.
   __device__ void Multiply(uint32_t inputs, float (&sums)[Shape::kTokens / 2]) const {
     constexpr uint32_t kNextInputs = Shape::kTokens * kChunk >> 4;  // of the next chunk
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
+    for (int k = 0; k < kSteps; ++k) {
       MultiplyRegistersAsync<Shape::kTokens>(sums, of_step[k],
                                              inputs + k / 4 * kNextInputs + k % 4 * kNextStep);
     }
@@ -139,7 +144,7 @@ struct FourBitValues {
 
   __device__ void FenceAll() {
 #pragma unroll
-    for (int k = 0; k < 8; ++k) Fence(of_step[k]);
+    for (int k = 0; k < kSteps; ++k) Fence(of_step[k]);
   }
 };
 

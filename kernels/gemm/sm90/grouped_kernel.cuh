@@ -3,7 +3,7 @@
 // A CTA takes tiles of kRows rows of a group's weight for up to kTokens of its rows, with all of K
 // in sequence: no sum is split. 128 threads load (grouped_load.cuh), groups of four warps multiply:
 // weights are wgmma's 64-row side, or, with four bits and up to 32 tokens, mma.sync's 16-row side
-// (grouped_four_bit.cuh; grouped_turns.cuh where there are few tiles).
+// (grouped_four_bit.cuh; DenseTiles says how dense linears differ).
 //
 // The columns of a tile that has fewer rows hold what was in shared memory before. wgmma's columns
 // do not meet, and those are not written.
@@ -197,51 +197,43 @@ class GroupedGemm {
     FreeBehind(read, blocks);
   }
 
-  // The same by wgmma, from registers: a block is unpacked while the one before it is multiplied,
-  // each in registers of its own.
+  // The same by wgmma, from registers: half a block is unpacked while the half before it is
+  // multiplied, each in registers of its own.
   __device__ void AddFourBitWgmma(float (&sums)[kSums]) {
+    static_assert(!Shape::kFourBit || Shape::kFourBitBlocks == 1);
     const FourBitLane<Shape> lane;
-    FourBitValues<Shape> even, odd;
-    const int blocks = p_.chunks / 2;
-    uint32_t even_inputs = 0, odd_inputs = 0;
-    int read = 0;
-    UnpackNext(lane, read, even, even_inputs);
-    for (int left = CeilDiv(blocks, 2); left > 0; --left) {
-      BeginBlock(even, even_inputs, sums);
-      if (read < blocks) UnpackNext(lane, read, odd, odd_inputs);
-      EndBlock(sums, even);
-      if (left == 1 && blocks % 2 == 1) return;
-      BeginBlock(odd, odd_inputs, sums);
-      if (read < blocks) UnpackNext(lane, read, even, even_inputs);
-      EndBlock(sums, odd);
+    HalfBlock first, second;
+    NextStage();
+    first.template Unpack<0>(lane, memory_.Blocks(stage_, RowGroup()), p_.four_bit_scale);
+    for (int left = p_.chunks / 2; left > 0; --left) {
+      const uint32_t inputs = stage_b_;
+      Begin(first, inputs, sums);
+      second.template Unpack<4>(lane, memory_.Blocks(stage_, RowGroup()), p_.four_bit_scale);
+      End(first, sums);
+      Begin(second, inputs + kNextInputs, sums);
+      if (left > 1) {
+        NextStage();
+        first.template Unpack<0>(lane, memory_.Blocks(stage_, RowGroup()), p_.four_bit_scale);
+      }
+      End(second, sums);
+      Free();
     }
   }
 
-  __device__ void UnpackNext(const FourBitLane<Shape>& lane, int& read,
-                             FourBitValues<Shape>& values, uint32_t& inputs) {
-    const int of_stage = read++ % Shape::kFourBitBlocks;
-    if (of_stage == 0) NextStage();
-    inputs = stage_b_ + of_stage * 2 * kNextInputs;
-    values.Unpack(lane, memory_.Weights(stage_) + of_stage * Shape::kFourBitBlockBytes,
-                  p_.four_bit_scale);
-  }
+  using HalfBlock = FourBitValues<Shape, 4>;
 
-  // Begins to multiply a block. `inputs`: the descriptor of its first chunk's.
-  __device__ void BeginBlock(FourBitValues<Shape>& values, uint32_t inputs, float (&sums)[kSums]) {
+  // Begins to multiply half a block. `inputs`: the descriptor of its chunk.
+  __device__ void Begin(HalfBlock& values, uint32_t inputs, float (&sums)[kSums]) {
     values.FenceAll();
     Fence(sums);
     BeginMultiply();
     values.Multiply(inputs, sums);
     EndMultiply();
   }
-
-  // Waits for its products, and frees a stage whose blocks are all multiplied.
-  __device__ void EndBlock(float (&sums)[kSums], FourBitValues<Shape>& values) {
+  __device__ void End(HalfBlock& values, float (&sums)[kSums]) {
     WaitForProducts<0>();
     Fence(sums);
     values.FenceAll();
-    if (++chunk_ % Shape::kFourBitBlocks == 0 || chunk_ == p_.chunks / 2) Free();
-    if (chunk_ == p_.chunks / 2) chunk_ = 0;
   }
 
   __device__ void ReadBlock(const FourBitLane<Shape>& lane, int& read, FourBitBlock<Shape>& block) {
@@ -284,7 +276,7 @@ class GroupedGemm {
   PipelineState next_;                  // the stage to read next
   int stage_ = 0;                       // the stage that is being multiplied
   int free_ = 0;                        // the stage to free next
-  int chunk_ = 0;                       // the chunk, or four-bit block, that is added next
+  int chunk_ = 0;                       // the chunk that is added next
 };
 
 template <typename Shape, typename Delay>

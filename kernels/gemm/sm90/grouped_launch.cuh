@@ -15,6 +15,13 @@
 
 namespace millrace::kernels::sm90 {
 
+// Returns the SMs that a config is for: its CTAs are those of an expert's tiles.
+template <typename Shape>
+unsigned SmsOf(const GroupedConfig& config) {
+  constexpr int kPerSm = GroupedCtasPerSm(Shape::kFourBit, Shape::kTokens);
+  return static_cast<unsigned>(std::max(config.ctas / kPerSm, 1));
+}
+
 // Launches the instance. `args` are valid, and their config is the instance's.
 template <typename Shape, typename Delay>
 cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t stream) {
@@ -41,8 +48,8 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
   // an SM, and another SM has none: 8192 rows of four bits take 28 us on such an SM, 20 us alone
   // (measured on an H100).
   constexpr unsigned kSmBytes = 228 * 1024, kPerSm = Shape::kCtasPerSm;
-  const unsigned ctas = GroupedCtas(args, params.row_tiles);
-  const unsigned sms = std::max(static_cast<unsigned>(args.config.ctas) / kPerSm, 1u);
+  const unsigned sms = SmsOf<Shape>(args.config);
+  const unsigned ctas = std::min(GroupedCtas(args, params.row_tiles), sms * kPerSm);
   const unsigned fair = CeilDiv(ctas, sms);  // of an SM
   const bool few = fair < kPerSm;
   const unsigned most = few ? kSmBytes / (fair + 1) : Shape::kPipelineBytes;
@@ -58,15 +65,19 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
 
 // Launches the instance of `kKind` for a tile of kTokens. A dense linear whose tiles all find an SM
 // of their own has warps take turns at each: a scheduler would have one warp otherwise. With more
-// tiles CTAs that share an SM are faster.
+// tiles and few tokens CTAs that share an SM are faster.
 template <GroupedKind kKind, int kTokens, typename Delay>
 cudaError_t LaunchGroupedTile(const GroupedLinearArgs& args, cudaStream_t stream) {
   using Shape = GroupedShape<kKind, kTokens>;
   if constexpr (Shape::kFourBit) {
-    const int64_t sms = args.config.ctas / Shape::kCtasPerSm;
     if (args.rows == nullptr && args.tokens <= kTokens &&
-        CeilDiv<int64_t>(args.weight.rows, kFourBitRows) <= sms) {
-      return LaunchGroupedInstance<GroupedShape<kKind, kTokens, true>, Delay>(args, stream);
+        CeilDiv<int64_t>(args.weight.rows, kFourBitRows) <= SmsOf<Shape>(args.config)) {
+      using Turns = GroupedShape<kKind, kTokens, DenseTiles::kTurns>;
+      return LaunchGroupedInstance<Turns, Delay>(args, stream);
+    }
+    if constexpr (kTokens >= 32) {
+      using Wide = GroupedShape<kKind, kTokens, DenseTiles::kWide>;
+      if (args.rows == nullptr) return LaunchGroupedInstance<Wide, Delay>(args, stream);
     }
   }
   return LaunchGroupedInstance<Shape, Delay>(args, stream);

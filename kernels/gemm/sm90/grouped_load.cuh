@@ -52,6 +52,10 @@ struct GroupedMemory {
         scales(inputs + stages * Shape::kInputBytes),
         sums(scales + stages * Shape::kScaleBytes) {}
   __device__ uint32_t Weights(int stage) const { return weights + stage * Shape::kWeightBytes; }
+  // Returns the four-bit blocks of a stage that a group of four warps multiplies.
+  __device__ uint32_t Blocks(int stage, int row_group) const {
+    return Weights(stage) + row_group * Shape::kFourBitBlocks * Shape::kFourBitBlockBytes;
+  }
   __device__ uint32_t Inputs(int stage) const { return inputs + stage * Shape::kInputBytes; }
   // Returns the scales of a chunk of a stage: [2] of the weights, then [kTokens] of the inputs.
   __device__ uint32_t Scales(int stage, int chunk) const {
@@ -69,7 +73,7 @@ class GroupedLoader {
 
   // Returns whether the copy engine brings the inputs, too: rows that lie one after the other.
   __device__ static bool CopiesRows(const GroupedParams& params) {
-    return Shape::kTeams > 1 || (Shape::kFourBit && params.groups.order == nullptr);
+    return Shape::kDense || (Shape::kFourBit && params.groups.order == nullptr);
   }
 
   // Called by all loading threads; `thread` is this one's number among them. What tells where a
@@ -252,12 +256,17 @@ class GroupedLoader {
       const int first = step * Shape::kFourBitBlocks;
       const uint32_t bytes =
           min(Shape::kFourBitBlocks, column_blocks - first) * Shape::kFourBitBlockBytes;
-      static_assert(Shape::kRows == kFourBitRows);
-      full.ArriveAndExpect(bytes + (CopiesRows(p_) ? Shape::kInputBytes : 0));
-      const int64_t block =
-          (int64_t{tile.group} * p_.row_tiles + tile.row_tile) * column_blocks + first;
-      CopyBytes(memory_.Weights(stage), p_.four_bit + block * Shape::kFourBitBlockBytes, bytes,
-                full, EvictFirst());
+      full.ArriveAndExpect(Shape::kRowGroups * bytes + (CopiesRows(p_) ? Shape::kInputBytes : 0));
+      const int row_blocks = CeilDiv(p_.rows, kFourBitRows);
+#pragma unroll
+      for (int i = 0; i < Shape::kRowGroups; ++i) {
+        // A row block past the last one stands for rows that are not written.
+        const int row_block = min(tile.row_tile * Shape::kRowGroups + i, row_blocks - 1);
+        const int64_t block =
+            (int64_t{tile.group} * row_blocks + row_block) * column_blocks + first;
+        CopyBytes(memory_.Blocks(stage, i), p_.four_bit + block * Shape::kFourBitBlockBytes, bytes,
+                  full, EvictFirst());
+      }
     } else {
       full.ArriveAndExpect(Shape::kWeightBytes);
       CopyBox(memory_.Weights(stage), p_.weight, 0,

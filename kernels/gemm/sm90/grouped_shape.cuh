@@ -99,8 +99,15 @@ constexpr int GroupedCtasPerSm(bool four_bit, int tile_tokens) {
   return tile_tokens <= 32 || (four_bit && tile_tokens <= 64) ? 2 : 1;
 }
 
-// With kTakesTurns, for four bits, teams of warps take turns at a tile (grouped_turns.cuh).
-template <GroupedKind kOperands, int kTileTokens, bool kTakesTurns = false>
+// How a dense linear with four-bit weights is divided among the warps of an SM. With many tokens
+// two CTAs of four warps would leave the tensor cores idle while they unpack.
+enum class DenseTiles : uint8_t {
+  kNone,   // as those of experts
+  kTurns,  // few tiles: teams of warps take turns at one (grouped_turns.cuh)
+  kWide    // many tiles: four groups of four warps, of 64 rows each, multiply the same inputs
+};
+
+template <GroupedKind kOperands, int kTileTokens, DenseTiles kTiles = DenseTiles::kNone>
 struct GroupedShape {
   static constexpr GroupedKind kKind = kOperands;
   static constexpr int kTokens = kTileTokens;
@@ -117,21 +124,24 @@ struct GroupedShape {
                                 : kKind == GroupedKind::kInt4By64 ? 64
                                                                   : 32;
   static constexpr Type kType = kFp8 ? Type::kFp8 : Type::kBf16;  // of the products
+  static constexpr bool kTakesTurns = kTiles == DenseTiles::kTurns;
+  static constexpr bool kDense = kTiles != DenseTiles::kNone;
+  static_assert(kFourBit || !kDense);
   // Whether wgmma multiplies, or mma.sync (grouped_four_bit.cuh).
-  static constexpr bool kWgmma = !kFourBit || kTokens == 64 || kTakesTurns;
+  static constexpr bool kWgmma = !kFourBit || kTokens == 64 || kDense;
 
   // Groups of four warps, 64 rows each.
-  static constexpr int kRowGroups = kFourBit || kTokens <= 32 ? 1 : 2;
+  static constexpr int kRowGroups = kTiles == DenseTiles::kWide ? 4
+                                    : kFourBit || kTokens <= 32 ? 1
+                                                                : 2;
   static constexpr int kRows = 64 * kRowGroups;
-  // Teams of four warps that take turns at a tile's stages. Three have too few registers with more
-  // than 16 tokens.
-  static constexpr int kTeams = !kTakesTurns ? 1 : kTokens <= 16 ? 3 : 2;
-  static_assert(kFourBit || !kTakesTurns);
+  // Teams of four warps that take turns at a tile's stages.
+  static constexpr int kTeams = kTakesTurns ? 3 : 1;
   static constexpr int kReaders = 4 * kRowGroups;  // warps that read a stage
   static constexpr int kMathThreads = kReaders * kTeams * kWarpSize;
-  static constexpr int kLoadThreads = kFourBit && (kTokens <= 16 || kTakesTurns) ? 32 : 128;
+  static constexpr int kLoadThreads = kFourBit && (kTokens <= 16 || kDense) ? 32 : 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
-  static constexpr int kCtasPerSm = kTakesTurns ? 1 : GroupedCtasPerSm(kFourBit, kTokens);
+  static constexpr int kCtasPerSm = kDense ? 1 : GroupedCtasPerSm(kFourBit, kTokens);
 
   // A stage has kChunks times 128 bytes of each input row.
   static constexpr int kChunks = kTakesTurns ? 4 : 2;
@@ -139,8 +149,9 @@ struct GroupedShape {
   static constexpr int kFourBitBlockBytes =
       FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();
   static constexpr int kWeightBytes =
-      kFourBit ? CeilDiv(kFourBitBlocks * kFourBitBlockBytes, kSwizzleBytes) * kSwizzleBytes
-               : kRows * kChunks * kChunk;
+      kFourBit
+          ? CeilDiv(kRowGroups * kFourBitBlocks * kFourBitBlockBytes, kSwizzleBytes) * kSwizzleBytes
+          : kRows * kChunks * kChunk;
   static constexpr int kInputBytes = kTokens * kChunks * kChunk;
   // A chunk with block scales has two scales of the weights, the gate's and the other factor's (or
   // twice the same), and one of each token.
