@@ -33,7 +33,7 @@ from rest import come_to_rest, inconsistencies, log_faults  # noqa: E402
 MOST_GROWTH = 0.02  # of the resident memory, from the end of the first third to the last rest
 LEAST_GROWTH = 2 << 20  # bytes that say nothing: the allocator's arenas of a small process
 ROUNDS = 6
-GRPC_POOLS = {"default-executo", "resolver-execut"}  # gRPC's threads that come with load, two for each core at most
+GRPC_POOLS = {"default-executo", "resolver-execut", "grpc_global_tim"}  # gRPC's threads that come with load, two for each core at most
 
 # Small caches, so that sequences are preempted and all memory has been used after the first round.
 FLAGS = {"fake": ["--device", "fake", "--fake-step-us", "2000", "--fake-token-us", "20", "--kv-cache-memory", "4MiB"],
