@@ -110,7 +110,7 @@ TEST(HfFamiliesTest, MixturesRefuseWhatTheirRoutersDoNotDo) {
       {"qwen3moe", R"({"decoder_sparse_step": 0})", "decoder_sparse_step: is 0"},
       {"qwen3moe", R"({"mlp_only_layers": [-1]})", "mlp_only_layers: "},
       {"qwen3moe", R"({"num_experts": 1000, "num_hidden_layers": 1000})",
-       "num_experts: is 1000 in each of 1000 layers; allowed: 131072 in all"},
+       "num_experts: is 1000, times 1000 layers; allowed: 131072 in all"},
       {"qwen3moe", R"({"norm_topk_prob": "yes"})", "norm_topk_prob: is \"yes\""},
       {"qwen3moe", R"({"moe_intermediate_size": null})", "moe_intermediate_size: is missing"},
       {"olmoe", R"({"clip_qkv": 8.0})", "clip_qkv: 8"},

@@ -169,7 +169,7 @@ TEST(ModelConfigTest, ChecksLimitsAndShapes) {
   GgufWriter experts = TinyLlamaWriter({.layers = 1000, .hidden = 8, .ffn = 8, .heads = 2});
   experts.Uint32("llama.expert_count", 1000);
   EXPECT_THAT(ErrorOf(Read(experts)),
-              HasSubstr("expert_count: is 1000 in each of 1000 layers; allowed: 131072 in all"));
+              HasSubstr("expert_count: is 1000, times 1000 layers; allowed: 131072 in all"));
 
   TinyLlama more;
   more.layers = 1;

@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from daemon import environment, program, sanitized
+from daemon import environment, on_a_gpu, program, sanitized
 
 SOAK = pathlib.Path(__file__).parent / "soak"
+DEVICE = "cuda" if on_a_gpu() else "cpu"
 
 
 def run(script, *flags):
@@ -45,7 +46,7 @@ def test_too_little_address_space_ends_no_server():
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("fault", ["truncated_while_serving", "row_cpu", "device_cpu", "hang_cpu"])
+@pytest.mark.parametrize("fault", ["truncated_while_serving", f"row_{DEVICE}", f"device_{DEVICE}", f"hang_{DEVICE}"])
 def test_a_fault_under_a_model_does_no_more_harm_than_it_must(fault):
     status, output = run("faults.py", "--only", fault)
     assert status == 0, output

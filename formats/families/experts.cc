@@ -27,10 +27,11 @@ absl::Status Expect(const GgufReader& file, std::string_view name, int expected,
   return file.Unsupported(key, StrCat(value, " is not supported, only ", expected));
 }
 
-// Says what is wrong with so many experts of each layer; nothing if nothing is.
+// Returns what is wrong with so many experts in a layer, or an empty text. All layers count, also
+// those that turn out to have none.
 std::string CheckExperts(int experts, int layers) {
   if (experts <= kMaxAllExperts / layers) return {};
-  return StrCat("is ", experts, " in each of ", layers, " layers; allowed: ", kMaxAllExperts,
+  return StrCat("is ", experts, ", times ", layers, " layers; allowed: ", kMaxAllExperts,
                 " in all");
 }
 

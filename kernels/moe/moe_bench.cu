@@ -3,7 +3,7 @@
 // the weights of as many layers as make them cold. Routing is uniform, by random routers. Bytes are
 // those of the experts that were chosen and of the router.
 //
-//   kernels_moe_bench [mixtral|qwen3|oss|dense]... [tokens]...
+//   kernels_moe_bench [mixtral|qwen3|oss|dense]... [tokens]...   dense: of 1, 4, 8, 16, 32, 64
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -383,7 +383,7 @@ void BenchModel(Bench& bench, const Model& model, const std::set<int>& wanted) {
 }
 
 // A dense linear with four-bit weights, beside the same kernel with BF16 weights.
-void BenchDense(Bench& bench, int64_t rows, int64_t columns, const std::set<int>& only) {
+void BenchDense(Bench& bench, int64_t rows, int64_t columns, const std::set<int>& wanted) {
   constexpr Model kForms[] = {
       {"W4A16, groups of 128", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
        FourBitFormat{FourBitType::kInt4, 128}},
@@ -419,7 +419,7 @@ void BenchDense(Bench& bench, int64_t rows, int64_t columns, const std::set<int>
     const int count = RotatedInputs(bytes);
     const Experts weight(form, rows, columns, count);
     for (const int tokens : {1, 4, 8, 16, 32, 64}) {
-      if (!only.empty() && only.count(tokens) == 0) continue;
+      if (!wanted.empty() && wanted.count(tokens) == 0) continue;
       bench.Row(
           form.name,
           std::to_string(rows) + " x " + std::to_string(columns) + ", M " + std::to_string(tokens),
@@ -441,10 +441,13 @@ int Main(int argc, char** argv) {
   const auto wanted = [&](const char* option) { return names.empty() || names.count(option) > 0; };
   Bench bench("mixtures of experts and four-bit weights (peer: BF16 weights)");
   if (wanted("dense")) {
-    BenchDense(bench, 8192, 8192, tokens);
-    for (const auto& [rows, columns] : {std::pair(6144, 4096), std::pair(4096, 4096),
-                                        std::pair(28672, 4096), std::pair(4096, 14336)}) {
-      BenchDense(bench, rows, columns, tokens);  // Llama-3-8B
+    // Those of Llama-3-8B after the first one; two whose tiles are few more than the SMs at the
+    // end.
+    for (const auto& [rows, columns] :
+         {std::pair(8192, 8192), std::pair(6144, 4096), std::pair(4096, 4096),
+          std::pair(28672, 4096), std::pair(4096, 14336), std::pair(14336, 4096),
+          std::pair(10240, 8192)}) {
+      BenchDense(bench, rows, columns, tokens);
     }
   }
   for (const Model& model : kModels) {

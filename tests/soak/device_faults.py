@@ -6,6 +6,7 @@ from daemon import on_a_gpu
 from machine_faults import FAKE, free_ports, model
 from rest import scrape, total
 
+
 def flags_of(device):
     return FAKE if device == "fake" else model()
 

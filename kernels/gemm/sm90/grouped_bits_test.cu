@@ -299,12 +299,14 @@ TEST(GroupedBitsTest, WaitsForWhatItNeeds) {
 TEST(GroupedBitsTest, WarpsOfDenseTilesWaitForOneAnother) {
   const GroupedForm& form = kGroupedForms[7];
   ASSERT_EQ(form.four_bit->type, FourBitType::kMxfp4);
-  constexpr int64_t kRows = 592;
+  constexpr int64_t kRows = 496;
   for (const int64_t columns : {128, 256, 384, 640, 2880}) {
     const GroupedProblem problem(form, 1, kRows, columns, 64, false);
     for (const int tile : {8, 16, 32, 64}) {
-      // With as many SMs as tiles warps take turns, with four CTAs they do not.
-      for (const auto& [stages, ctas] : {std::pair(4, 264), std::pair(16, 264), std::pair(5, 4)}) {
+      // With an SM for each tile warps take turns; with four CTAs tiles have 256 rows from 32
+      // tokens on.
+      for (const auto& [stages, ctas] :
+           {std::pair(4, 264), std::pair(16, 264), std::pair(4, 4), std::pair(5, 4)}) {
         const DeviceBuffer<Bf16> output(64 * kRows);
         const GroupedLinearArgs args = {.weight = problem.Weight(),
                                         .rows = nullptr,
@@ -318,8 +320,11 @@ TEST(GroupedBitsTest, WarpsOfDenseTilesWaitForOneAnother) {
         ASSERT_EQ(LaunchGroupedLinear(args, nullptr), cudaSuccess);
         const std::vector<Bf16> expected = output.Download();
         for (int repeat = 0; repeat < 3; ++repeat) {
-          ASSERT_EQ(LaunchDelayed<GroupedKind::kMxfp4>(args), cudaSuccess);
-          const std::vector<Bf16> delayed = output.Download();
+          const DeviceBuffer<Bf16> again(64 * kRows);
+          GroupedLinearArgs other = args;
+          other.output = again.get();
+          ASSERT_EQ(LaunchDelayed<GroupedKind::kMxfp4>(other), cudaSuccess);
+          const std::vector<Bf16> delayed = again.Download();
           EXPECT_EQ(std::memcmp(delayed.data(), expected.data(), expected.size() * sizeof(Bf16)), 0)
               << columns << " columns, tile " << tile << ", " << stages << " stages, " << ctas
               << " CTAs";

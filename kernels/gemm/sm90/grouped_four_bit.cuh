@@ -1,8 +1,8 @@
-// Products of four-bit weights in grouped_kernel.cuh: a warp unpacks 16 rows of a block into
-// mma.sync's registers, and reads what it needs one block ahead. The compiler spreads unpacking
-// between the products, which wgmma's fences do not allow. With 64 tokens shared memory could not
-// serve four warps that each read all inputs, and wgmma multiplies; and so it does where a dense
-// linear has few tiles (grouped_turns.cuh). docs/experiments/experts.md compares.
+// Products of four-bit weights in grouped_kernel.cuh. Without wgmma a warp unpacks 16 rows of a
+// block into mma.sync's registers, and reads what it needs one block ahead: the compiler spreads
+// unpacking between the products, which wgmma's fences do not allow. wgmma multiplies with 64
+// tokens, where shared memory could not serve four warps that each read all inputs, and wherever a
+// dense linear has tiles of its own (DenseTiles). docs/experiments/experts.md compares.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
 

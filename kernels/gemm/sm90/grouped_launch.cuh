@@ -15,7 +15,7 @@
 
 namespace millrace::kernels::sm90 {
 
-// Returns the SMs that a config is for: its CTAs are those of an expert's tiles.
+// Returns how many SMs a config's CTAs fill, by GroupedCtasPerSm, whatever the shape has.
 template <typename Shape>
 unsigned SmsOf(const GroupedConfig& config) {
   constexpr int kPerSm = GroupedCtasPerSm(Shape::kFourBit, Shape::kTokens);
@@ -63,21 +63,33 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
                          params);
 }
 
+// Returns whether tiles of 256 rows, one on an SM, are faster than twice as many CTAs of 64 rows. A
+// round of the former takes 7/4 of one of the latter (28672 x 4096 on an H200). `blocks`: of 64
+// rows.
+inline bool WideIsFaster(int64_t blocks, int64_t sms) {
+  return 7 * CeilDiv<int64_t>(blocks, 4 * sms) < 4 * CeilDiv<int64_t>(blocks, 2 * sms);
+}
+
 // Launches the instance of `kKind` for a tile of kTokens. A dense linear whose tiles all find an SM
 // of their own has warps take turns at each: a scheduler would have one warp otherwise. With more
-// tiles and few tokens CTAs that share an SM are faster.
+// tiles, from 32 tokens on, those of 256 rows may be faster. For all others CTAs of 64 rows share
+// an SM.
 template <GroupedKind kKind, int kTokens, typename Delay>
 cudaError_t LaunchGroupedTile(const GroupedLinearArgs& args, cudaStream_t stream) {
   using Shape = GroupedShape<kKind, kTokens>;
   if constexpr (Shape::kFourBit) {
-    if (args.rows == nullptr && args.tokens <= kTokens &&
-        CeilDiv<int64_t>(args.weight.rows, kFourBitRows) <= SmsOf<Shape>(args.config)) {
+    const int64_t sms = SmsOf<Shape>(args.config);
+    const int64_t blocks = CeilDiv<int64_t>(args.weight.rows, kFourBitRows);
+    if (args.rows == nullptr && args.tokens <= kTokens && blocks <= sms) {
       using Turns = GroupedShape<kKind, kTokens, DenseTiles::kTurns>;
       return LaunchGroupedInstance<Turns, Delay>(args, stream);
     }
     if constexpr (kTokens >= 32) {
-      using Wide = GroupedShape<kKind, kTokens, DenseTiles::kWide>;
-      if (args.rows == nullptr) return LaunchGroupedInstance<Wide, Delay>(args, stream);
+      const int64_t tiles = blocks * CeilDiv<int64_t>(args.tokens, kTokens);
+      if (args.rows == nullptr && WideIsFaster(tiles, sms)) {
+        using Wide = GroupedShape<kKind, kTokens, DenseTiles::kWide>;
+        return LaunchGroupedInstance<Wide, Delay>(args, stream);
+      }
     }
   }
   return LaunchGroupedInstance<Shape, Delay>(args, stream);

@@ -69,7 +69,7 @@ enum class GroupedGate : uint8_t {
 struct GroupedConfig {
   int tile_tokens;  // 8, 16, 32, 64 or kPromptTile: GroupedRows::tile_rows
   int stages;       // of the pipeline, at least 4; fewer where they do not fit
-  int ctas;         // at most
+  int ctas;         // at most; the SMs that they fill also choose a dense linear's kernel
 
   friend bool operator==(const GroupedConfig&, const GroupedConfig&) = default;
 };

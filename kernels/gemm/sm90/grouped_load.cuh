@@ -73,7 +73,7 @@ class GroupedLoader {
 
   // Returns whether the copy engine brings the inputs, too: rows that lie one after the other.
   __device__ static bool CopiesRows(const GroupedParams& params) {
-    return Shape::kDense || (Shape::kFourBit && params.groups.order == nullptr);
+    return Shape::kHasDenseTiles || (Shape::kFourBit && params.groups.order == nullptr);
   }
 
   // Called by all loading threads; `thread` is this one's number among them. What tells where a

@@ -92,17 +92,18 @@ struct GroupedBarriers {
   }
 };
 
-// Returns how many CTAs of a kernel share an SM. A warp that unpacks four bits waits for its own
-// instructions most of the time, so that more of them help where registers allow it.
+// Returns how many CTAs of a kernel share an SM; one with kTurns or kWide has an SM to itself. A
+// warp that unpacks four bits waits for its own instructions most of the time, so that more of them
+// help where registers allow it.
 constexpr int GroupedCtasPerSm(bool four_bit, int tile_tokens) {
   if (four_bit && tile_tokens <= 16) return 4;
   return tile_tokens <= 32 || (four_bit && tile_tokens <= 64) ? 2 : 1;
 }
 
-// How a dense linear with four-bit weights is divided among the warps of an SM. With many tokens
-// two CTAs of four warps would leave the tensor cores idle while they unpack.
+// How the warps of an SM share a dense linear with four-bit weights. With many tokens two CTAs of
+// four warps leave the tensor cores idle while they unpack.
 enum class DenseTiles : uint8_t {
-  kNone,   // as those of experts
+  kNone,   // CTAs of their own take tiles of 64 rows, as of experts; all other linears, too
   kTurns,  // few tiles: teams of warps take turns at one (grouped_turns.cuh)
   kWide    // many tiles: four groups of four warps, of 64 rows each, multiply the same inputs
 };
@@ -125,10 +126,10 @@ struct GroupedShape {
                                                                   : 32;
   static constexpr Type kType = kFp8 ? Type::kFp8 : Type::kBf16;  // of the products
   static constexpr bool kTakesTurns = kTiles == DenseTiles::kTurns;
-  static constexpr bool kDense = kTiles != DenseTiles::kNone;
-  static_assert(kFourBit || !kDense);
+  static constexpr bool kHasDenseTiles = kTiles != DenseTiles::kNone;
+  static_assert(kFourBit || !kHasDenseTiles);
   // Whether wgmma multiplies, or mma.sync (grouped_four_bit.cuh).
-  static constexpr bool kWgmma = !kFourBit || kTokens == 64 || kDense;
+  static constexpr bool kWgmma = !kFourBit || kTokens == 64 || kHasDenseTiles;
 
   // Groups of four warps, 64 rows each.
   static constexpr int kRowGroups = kTiles == DenseTiles::kWide ? 4
@@ -139,9 +140,9 @@ struct GroupedShape {
   static constexpr int kTeams = kTakesTurns ? 3 : 1;
   static constexpr int kReaders = 4 * kRowGroups;  // warps that read a stage
   static constexpr int kMathThreads = kReaders * kTeams * kWarpSize;
-  static constexpr int kLoadThreads = kFourBit && (kTokens <= 16 || kDense) ? 32 : 128;
+  static constexpr int kLoadThreads = kFourBit && (kTokens <= 16 || kHasDenseTiles) ? 32 : 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
-  static constexpr int kCtasPerSm = kDense ? 1 : GroupedCtasPerSm(kFourBit, kTokens);
+  static constexpr int kCtasPerSm = kHasDenseTiles ? 1 : GroupedCtasPerSm(kFourBit, kTokens);
 
   // A stage has kChunks times 128 bytes of each input row.
   static constexpr int kChunks = kTakesTurns ? 4 : 2;
