@@ -136,10 +136,7 @@ bool Connection::Produce() {
   drained_ = state == Answer::State::kPause;
   done_ = state == Answer::State::kEnd || state == Answer::State::kBroken;
   if (done_ && chunked_) out_ += kLastChunk;
-  if (state == Answer::State::kBroken) {
-    keep_alive_ = false;
-    reason_ = "broken_stream";
-  }
+  if (state == Answer::State::kBroken) reason_ = "broken_stream";
   return done_ || !out_.empty();
 }
 
@@ -157,8 +154,7 @@ void Connection::BeginBody(Answer::State state, const HttpResponse& response,
   head_sent_ = true;
   chunked_ = parser_->get().version() >= 11;
   done_ = state != Answer::State::kChunk && state != Answer::State::kPause;
-  keep_alive_ = keep_alive_ && chunked_ && state != Answer::State::kBroken && !state_.stopping &&
-                !state_.api.leaving();
+  keep_alive_ = keep_alive_ && chunked_ && !state_.stopping && !state_.api.leaving();
   AppendHead(response, chunked_ ? Framing::kChunked : Framing::kClose, 0);
   if (state == Answer::State::kBroken) reason_ = "broken_stream";
   AppendBody(body);
