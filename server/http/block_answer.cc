@@ -62,7 +62,7 @@ Answer::State BlockAnswer::Poll(HttpResponse& response, std::string& body) {
     if (request_.stream) BeginOnce(response, body);
     Take(*std::move(event), body);
     if (finished_) {
-      CloseLast(body);
+      CloseLast(finish->reason != FinishReason::kLength, body);
       if (request_.stream) {
         End(*finish, body);
         return State::kEnd;
@@ -94,7 +94,7 @@ void BlockAnswer::Take(OutputEvent event, std::string& body) {
   Add(AnswerBlock::Kind::kText, event.text, body);
   for (ToolCallDelta& call : event.calls) {
     if (!call.name.empty()) {
-      CloseLast(body);
+      CloseLast(/*complete=*/true, body);
       blocks_.push_back({.kind = AnswerBlock::Kind::kCall,
                          .index = blocks_.size(),
                          .name = std::move(call.name),
@@ -109,7 +109,7 @@ void BlockAnswer::Take(OutputEvent event, std::string& body) {
 void BlockAnswer::Add(AnswerBlock::Kind kind, std::string_view text, std::string& body) {
   if (text.empty()) return;
   if (!open_ || blocks_.back().kind != kind) {
-    CloseLast(body);
+    CloseLast(/*complete=*/true, body);
     blocks_.push_back({.kind = kind, .index = blocks_.size()});
     open_ = true;
     Open(blocks_.back(), body);
@@ -118,8 +118,8 @@ void BlockAnswer::Add(AnswerBlock::Kind kind, std::string_view text, std::string
   Delta(blocks_.back(), text, body);
 }
 
-void BlockAnswer::CloseLast(std::string& body) {
-  if (std::exchange(open_, false)) Close(blocks_.back(), body);
+void BlockAnswer::CloseLast(bool complete, std::string& body) {
+  if (std::exchange(open_, false)) Close(blocks_.back(), complete, body);
 }
 
 }  // namespace millrace

@@ -46,7 +46,8 @@ class BlockAnswer : public Answer {
   virtual void Begin(std::string& body) = 0;
   virtual void Open(const AnswerBlock& block, std::string& body) = 0;
   virtual void Delta(const AnswerBlock& block, std::string_view text, std::string& body) = 0;
-  virtual void Close(const AnswerBlock& block, std::string& body) = 0;
+  // `complete`: the block was not cut off by the answer's end.
+  virtual void Close(const AnswerBlock& block, bool complete, std::string& body) = 0;
   // `finish` is not an error.
   virtual void End(const Finish& finish, std::string& body) = 0;
   virtual std::string Whole(const Finish& finish) = 0;
@@ -68,7 +69,7 @@ class BlockAnswer : public Answer {
   void BeginOnce(HttpResponse& response, std::string& body);
   void Take(OutputEvent event, std::string& body);
   void Add(AnswerBlock::Kind kind, std::string_view text, std::string& body);
-  void CloseLast(std::string& body);
+  void CloseLast(bool complete, std::string& body);
 
   ApiRequest request_;
   const std::string id_;

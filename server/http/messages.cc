@@ -161,7 +161,7 @@ void MessagesAnswer::Delta(const AnswerBlock& block, std::string_view text, std:
   body += "}}\n\n";
 }
 
-void MessagesAnswer::Close(const AnswerBlock& block, std::string& body) {
+void MessagesAnswer::Close(const AnswerBlock& block, bool /*complete*/, std::string& body) {
   BeginMessagesEvent(body, "content_block_stop");
   body += StrCat(",\"index\":", block.index, "}\n\n");
 }

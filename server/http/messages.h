@@ -33,7 +33,7 @@ class MessagesAnswer : public BlockAnswer {
   void Begin(std::string& body) override;
   void Open(const AnswerBlock& block, std::string& body) override;
   void Delta(const AnswerBlock& block, std::string_view text, std::string& body) override;
-  void Close(const AnswerBlock& block, std::string& body) override;
+  void Close(const AnswerBlock& block, bool complete, std::string& body) override;
   void End(const Finish& finish, std::string& body) override;
   std::string Whole(const Finish& finish) override;
   HttpResponse Refusal(const ApiError& error) override;

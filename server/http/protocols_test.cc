@@ -174,6 +174,22 @@ TEST_F(ProtocolsTest, AnErrorInAStreamIsAnEvent) {
               testing::HasSubstr("event: error\ndata: {\"type\":\"error\",\"sequence_number\":5"));
 }
 
+TEST_F(ProtocolsTest, AnItemThatIsCutOffIsIncomplete) {
+  for (const FinishReason reason : {FinishReason::kLength, FinishReason::kStop}) {
+    endpoint_.engine().set_script([&](const GenerateRequest&, ScriptedStream& stream) {
+      stream.Push(TextEvent("x", {1}));
+      stream.Push(FinishEvent(reason));
+    });
+    const std::string body = Ask("POST", "/v1/responses", R"({"input": "q", "stream": true})").body;
+    const size_t done = body.find("event: response.output_item.done");
+    ASSERT_NE(done, body.npos);
+    const std::string event = body.substr(done, body.find("\n\n", done) - done);
+    EXPECT_THAT(event,
+                testing::HasSubstr(reason == FinishReason::kStop ? R"("status":"completed")"
+                                                                 : R"("status":"incomplete")"));
+  }
+}
+
 TEST_F(ProtocolsTest, ResponsesAreKeptAndGoneOnFrom) {
   const Json first = Post("/v1/responses", R"({"input": "q", "instructions": "i"})");
   EXPECT_EQ(first["status"], "completed");

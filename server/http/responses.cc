@@ -152,7 +152,7 @@ void ResponsesAnswer::Delta(const AnswerBlock& block, std::string_view text, std
   body += call || reasoning ? "}\n\n" : ",\"logprobs\":[]}\n\n";
 }
 
-void ResponsesAnswer::Close(const AnswerBlock& block, std::string& body) {
+void ResponsesAnswer::Close(const AnswerBlock& block, bool complete, std::string& body) {
   const bool call = block.kind == AnswerBlock::Kind::kCall;
   const bool reasoning = block.kind == AnswerBlock::Kind::kReasoning;
   BeginEvent(body, call        ? "response.function_call_arguments.done"
@@ -177,7 +177,7 @@ void ResponsesAnswer::Close(const AnswerBlock& block, std::string& body) {
   }
   BeginEvent(body, "response.output_item.done");
   body += StrCat(R"(,"output_index":)", block.index, R"(,"item":)");
-  AppendItem(body, block, /*whole=*/true, /*complete=*/true);
+  AppendItem(body, block, /*whole=*/true, complete);
   body += "}\n\n";
 }
 
