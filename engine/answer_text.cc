@@ -122,10 +122,7 @@ std::optional<double> AnswerText::mean_logprob() const {
 }
 
 void AnswerText::AddText(const std::string& text, OutputEvent* event) {
-  if (num_tokens_ <= request_->min_tokens) {
-    return Emit(text, event);
-  }
-  StopChecker::Result checked = stops_.Add(text);
+  StopChecker::Result checked = stops_.Add(text, num_tokens_ > request_->min_tokens);
   Emit(checked.text, event);
   stopped_ = checked.stopped;
 }

@@ -26,14 +26,16 @@ void StopChecker::Matcher::Step(char byte) {
   if (stop[matched] == byte) ++matched;
 }
 
-StopChecker::Result StopChecker::Add(std::string_view delta) {
+StopChecker::Result StopChecker::Add(std::string_view delta, bool may_stop) {
   for (size_t i = 0; i < delta.size(); ++i) {
     std::optional<size_t> complete;
     for (size_t m = 0; m < matchers_.size(); ++m) {
       Matcher& matcher = matchers_[m];
       matcher.Step(delta[i]);
-      if (matcher.matched == matcher.stop.size() &&
-          (!complete || matcher.stop.size() > matchers_[*complete].stop.size())) {
+      if (matcher.matched < matcher.stop.size()) continue;
+      if (!may_stop) {
+        matcher.matched = matcher.failure.back();
+      } else if (!complete || matcher.stop.size() > matchers_[*complete].stop.size()) {
         complete = m;
       }
     }

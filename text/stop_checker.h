@@ -27,9 +27,10 @@ class StopChecker {
     std::optional<size_t> stopped;  // index of the stop string that ended the answer
   };
   // Appends text and returns what can be shown now. Holds back the longest end of the text that may
-  // be the beginning of a stop string. Must not be called after a stop string matched. The caller
-  // does not pass text here that must not stop (under min_tokens).
-  Result Add(std::string_view delta);
+  // be the beginning of a stop string. Must not be called after a stop string matched. With
+  // `may_stop` false (under min_tokens) a complete stop string ends nothing, but one that begins
+  // here may be completed by what follows.
+  Result Add(std::string_view delta, bool may_stop = true);
 
   // Returns the text that was held back, when the answer has ended by other means.
   std::string Flush();

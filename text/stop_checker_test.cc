@@ -45,6 +45,14 @@ TEST(StopCheckerTest, TheFirstToBeCompleteEndsAndOfThoseTheLongest) {
   EXPECT_EQ(Check({"abcx", "c"}, false, {"ab", "cx"}), (Outcome{"ab", 1}));
 }
 
+TEST(StopCheckerTest, WhatMustNotStopMayBeginAStop) {
+  StopChecker checker({"ab", "ba"}, false);
+  EXPECT_EQ(checker.Add("abcab", /*may_stop=*/false).text, "abca");
+  const StopChecker::Result result = checker.Add("ac");
+  EXPECT_EQ(result.text, "");
+  EXPECT_EQ(result.stopped, 1u);
+}
+
 TEST(StopCheckerTest, HoldsBackNoMoreThanMayBecomeAStop) {
   StopChecker checker({"<|end|>", "stop"}, false);
   EXPECT_EQ(checker.Add("hello <").text, "hello ");
