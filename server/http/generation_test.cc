@@ -402,6 +402,19 @@ TEST(GenerationTest, TextOffsetsLeaveOutWhatIsNotShown) {
   EXPECT_EQ(choice["logprobs"]["text_offset"], Json::parse("[0, 0, 1]"));
 }
 
+TEST(GenerationTest, TextOffsetsCountWhatReplacesBrokenCharacters) {
+  Running run(ApiKind::kCompletion, R"({"prompt": "p", "logprobs": 0})");
+  OutputEvent event = TextEvent("\uFFFD\uFFFD\uFFFD(é", {1, 2, 3, 4, 5, 6});
+  for (const char* bytes : {"\x80", "\x81", "\xC3", "(", "\xC3", "\xA9"}) {
+    event.details.push_back(Detail(bytes, -0.5f));
+  }
+  run.stream().Push(std::move(event));
+  run.stream().Push(FinishEvent());
+  EXPECT_EQ(run.Poll(), State::kWhole);
+  EXPECT_EQ(Json::parse(run.response.body)["choices"][0]["logprobs"]["text_offset"],
+            Json::parse("[0, 1, 2, 3, 4, 5]"));
+}
+
 TEST(GenerationTest, ChatLogprobsHaveBytes) {
   Running run(ApiKind::kChat, R"({"messages": [{"role": "user", "content": "p"}],
                                   "logprobs": true, "top_logprobs": 1, "stream": true})");

@@ -10,12 +10,6 @@
 namespace millrace {
 namespace {
 
-// Characters that begin in these bytes.
-int64_t CountCharacters(std::string_view bytes) {
-  return std::count_if(bytes.begin(), bytes.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
 void Separate(std::string& list) {
   if (!list.empty()) list += ',';
 }
@@ -105,7 +99,7 @@ void LogprobsWriter::AddCompletion(const TokenDetail& detail) {
   for (std::string* list : {&tokens_, &logprobs_, &top_, &offsets_}) Separate(*list);
   AppendTokenText(tokens_, kind_, detail.bytes);
   AppendJsonNumber(offsets_, offset_);
-  if (detail.shown) offset_ += CountCharacters(detail.bytes);
+  if (detail.shown) CountCharacters(detail.bytes);
   if (!detail.logprob) {
     logprobs_ += "null";
     top_ += "null";
@@ -132,6 +126,21 @@ void LogprobsWriter::AddCompletion(const TokenDetail& detail) {
     if (other.bytes != detail.bytes || other.token == detail.token) add(other.bytes, other.logprob);
   }
   top_ += '}';
+}
+
+// A character counts where it begins, and so does what U+FFFD stands for.
+void LogprobsWriter::CountCharacters(std::string_view bytes) {
+  if (cut_.empty() && bytes.empty()) return;
+  const bool counted = !cut_.empty();  // its beginning
+  cut_ += bytes;
+  std::string_view left = cut_;
+  for (bool first = true; !left.empty(); first = false) {
+    const Utf8Unit unit = FirstUtf8Unit(left);
+    if (!first || !counted) ++offset_;
+    if (unit.kind == Utf8Unit::kCut) break;
+    left.remove_prefix(unit.size);
+  }
+  cut_ = std::string(left);
 }
 
 void LogprobsWriter::AddChat(const TokenDetail& detail) {

@@ -35,6 +35,7 @@ class LogprobsWriter {
  private:
   void AddCompletion(const TokenDetail& detail);
   void AddChat(const TokenDetail& detail);
+  void CountCharacters(std::string_view bytes);
 
   absl::Span<const TokenAlternative> Shown(const TokenDetail& detail) const {
     return absl::MakeConstSpan(detail.top).first(std::min(detail.top.size(), top_shown_));
@@ -48,6 +49,7 @@ class LogprobsWriter {
   std::string top_;
   std::string offsets_;
   int64_t offset_ = 0;  // of the next token in the choice's text, in characters
+  std::string cut_;     // the beginning of a character whose end has not come
 };
 
 }  // namespace millrace
