@@ -211,14 +211,22 @@ void EngineImpl::OnToken(const LiveRequest& request, std::optional<Duration> sin
   if (since_previous.has_value()) {
     parts_.metrics.OnNextToken(*since_previous);
   } else {
-    const bool counted = request.prompt_counted->exchange(true);
-    parts_.metrics.OnFirstToken(since_arrival, counted ? 0 : request.prompt_tokens,
-                                counted ? 0 : request.cached_tokens);
+    CountPrompt(request, request.cached_tokens);
+    parts_.metrics.OnFirstToken(since_arrival);
   }
+}
+
+void EngineImpl::CountPrompt(const LiveRequest& request, int64_t cached_tokens) {
+  if (request.prompt_counted->exchange(true)) return;
+  parts_.metrics.OnPrompt(request.prompt_tokens, cached_tokens);
 }
 
 void EngineImpl::OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
                           const SequenceEnd& end) {
+  // A prompt that was only scored has no first token.
+  const bool scored = last.finish->reason == FinishReason::kLength && end.generated_tokens == 0 &&
+                      end.first_scheduled.has_value();
+  if (scored) CountPrompt(*request, end.cached_tokens);
   if (request->refused) {
     parts_.metrics.OnReject(Rejection::kDeadline);
   } else {

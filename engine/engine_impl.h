@@ -61,6 +61,7 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
              std::unique_ptr<const TextSet> text, EngineMetrics& metrics);
 
   void OnNoMoreWanted(const std::shared_ptr<LiveRequest>& request, absl::Status why) override;
+  void CountPrompt(const LiveRequest& request, int64_t cached_tokens);
   void OnToken(const LiveRequest& request, std::optional<Duration> since_previous,
                Duration since_arrival) override;
   void OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,

@@ -271,14 +271,16 @@ void EngineMetrics::OnStep(const StepFigures& step) {
   step_duration_->Observe(ToSeconds(step.took));
 }
 
-void EngineMetrics::OnFirstToken(Duration since_arrival, int64_t prompt_tokens,
-                                 int64_t cached_tokens) {
+void EngineMetrics::OnPrompt(int64_t prompt_tokens, int64_t cached_tokens) {
   prompt_tokens_->Increment(static_cast<double>(prompt_tokens));
   prompt_tokens_computed_->Increment(static_cast<double>(prompt_tokens - cached_tokens));
   for (prometheus::Counter* cached :
        {prompt_tokens_cached_, prompt_tokens_hit_, prompt_tokens_of_device_}) {
     cached->Increment(static_cast<double>(cached_tokens));
   }
+}
+
+void EngineMetrics::OnFirstToken(Duration since_arrival) {
   generation_tokens_->Increment();
   time_to_first_token_->Observe(ToSeconds(since_arrival));
 }
@@ -306,7 +308,8 @@ void EngineMetrics::OnFinish(FinishReason reason, const SequenceEnd& end) {
   request_prompt_tokens_->Observe(end.prompt_tokens);
   request_generation_tokens_->Observe(end.generated_tokens);
   request_max_generation_tokens_->Observe(end.generated_tokens);
-  request_computed_tokens_->Observe(end.prompt_tokens - end.cached_tokens);
+  request_computed_tokens_->Observe(
+      end.first_scheduled.has_value() ? end.prompt_tokens - end.cached_tokens : 0);
   if (!end.first_scheduled.has_value()) return;
   queue_time_->Observe(ToSeconds(*end.first_scheduled - end.arrival));
   inference_time_->Observe(ToSeconds(end.ended - *end.first_scheduled));

@@ -61,9 +61,10 @@ class EngineMetrics {
   // The rest from any thread.
 
   void OnStep(const StepFigures& step);
-  // Called when a sequence's first token was sampled. The prompt's tokens are 0 where another
-  // sequence has the same prompt, and counts it.
-  void OnFirstToken(Duration since_arrival, int64_t prompt_tokens, int64_t cached_tokens);
+  // Called once for a prompt, whose sequences share it, when it has been worked through.
+  void OnPrompt(int64_t prompt_tokens, int64_t cached_tokens);
+  // Called when a sequence's first token was sampled.
+  void OnFirstToken(Duration since_arrival);
   // Called when a further token was sampled.
   void OnNextToken(Duration since_previous);
   // Called when a prompt's embedding was computed.

@@ -135,7 +135,8 @@ TEST_F(MetricsTest, Load) {
 
 TEST_F(MetricsTest, Tokens) {
   engine_.OnStep({.tokens = 40, .sequences = 3, .took = milliseconds(20)});
-  engine_.OnFirstToken(milliseconds(300), 40, 16);
+  engine_.OnPrompt(40, 16);
+  engine_.OnFirstToken(milliseconds(300));
   engine_.OnNextToken(std::chrono::microseconds(400));
   engine_.OnNextToken(milliseconds(1));
   EXPECT_EQ(Vllm("prompt_tokens_total"), "40");

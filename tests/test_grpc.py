@@ -9,7 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from daemon import cancelled, wait_until
+from daemon import cancelled, metrics, wait_until
 from millrace_grpc import connect, pb
 
 
@@ -87,6 +87,17 @@ def test_logprobs_come_with_each_token(fake_server):
     answer = [entry for r in responses if not r.echo for entry in r.logprobs]
     assert len(answer) == 8
     assert all(entry.logprob <= 0 and len(entry.top) == 3 and entry.rank >= 1 for entry in answer)
+
+
+@pytest.mark.parametrize("n", [1, 2, 8])
+def test_a_prompt_that_is_only_scored_comes_first_and_is_counted(fake_server, n):
+    before = metrics(fake_server)["vllm:prompt_tokens_total"]
+    message = request(n=n, logprobs=0, echo=True, stopping=pb.StopOptions(max_tokens=0))
+    responses = list(connect(fake_server.grpc).Generate(message, timeout=60))
+    assert [r.echo for r in responses] == [True] + [False] * n
+    assert {r.index for r in responses if r.HasField("finish")} == set(range(n))
+    assert metrics(fake_server)["vllm:prompt_tokens_total"] - before == len(responses[0].token_ids)
+
 
 
 def test_an_unknown_model_is_not_found(fake_server):

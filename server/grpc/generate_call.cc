@@ -36,18 +36,22 @@ void GenerateCall::Begin() {
     return Fail();
   }
   first_request_id_ = request_.id;
+  awaits_echo_ = request_.echo;
   streams_ = (*engine_)->Generate(std::exchange(request_, {}), MakeWake());
   unfinished_ = streams_.size();
   if (cancelled_) CancelAll();
 }
 
 bool GenerateCall::TakeEvents(v1::GenerateResponse& response, std::optional<absl::Status>& end) {
-  for (size_t i = 0; i < streams_.size(); ++i) {
+  // The prompt comes first, with the first stream, unless that one ends without it.
+  const size_t looked_at = awaits_echo_ ? 1 : streams_.size();
+  for (size_t i = 0; i < looked_at; ++i) {
     const size_t index = next_;
-    next_ = (next_ + 1) % streams_.size();
+    if (!awaits_echo_) next_ = (next_ + 1) % streams_.size();
     ResponseStream& stream = *streams_[index];
     std::optional<OutputEvent> event = stream.Next();
     if (!event) continue;
+    awaits_echo_ = false;
     response.set_index(static_cast<int32_t>(index));
     while (true) {
       if (event->finish) end = event->finish->status;
