@@ -47,8 +47,8 @@ class GenerateCall final : public GenerateStream {
   GenerateRequest request_;                   // until Begin
   bool cancelled_ = false;
   std::vector<std::shared_ptr<ResponseStream>> streams_;  // of the answers
-  bool awaits_echo_ = false;
-  size_t next_ = 0;  // to be looked at first
+  bool awaits_echo_ = false;  // the request echoes its prompt, which has not come
+  size_t next_ = 0;           // to be looked at first
   size_t unfinished_ = 0;
   std::string first_request_id_;  // goes out with the first response
   bool writing_ = false;

@@ -130,7 +130,6 @@ void LogprobsWriter::AddCompletion(const TokenDetail& detail) {
 
 // A character counts where it begins, and so does what U+FFFD stands for.
 void LogprobsWriter::CountCharacters(std::string_view bytes) {
-  if (cut_.empty() && bytes.empty()) return;
   const bool counted = !cut_.empty();  // its beginning
   cut_ += bytes;
   std::string_view left = cut_;
