@@ -290,10 +290,7 @@ void EngineMetrics::OnNextToken(Duration since_previous) {
   inter_token_latency_->Observe(ToSeconds(since_previous));
 }
 
-void EngineMetrics::OnEmbedding(int64_t prompt_tokens) {
-  prompt_tokens_->Increment(static_cast<double>(prompt_tokens));
-  prompt_tokens_computed_->Increment(static_cast<double>(prompt_tokens));
-}
+void EngineMetrics::OnEmbedding(int64_t prompt_tokens) { OnPrompt(prompt_tokens, 0); }
 
 void EngineMetrics::OnAccept(int32_t n, std::optional<int32_t> max_tokens) {
   params_n_->Observe(n);

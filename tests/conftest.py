@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import pathlib
-import shlex
 import signal
 import subprocess
 import time
@@ -16,7 +15,7 @@ import time
 import pytest
 
 import tiny_qwen3
-from daemon import environment, on_a_gpu, program
+from daemon import device_flags, environment, on_a_gpu, program
 
 ROOT = pathlib.Path(__file__).parent.parent
 START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers and busy machines are slow
@@ -141,7 +140,7 @@ def tiny_server(tmp_path_factory):
 def model_server(tmp_path_factory):
     """A shared server with the default model, on the CPU unless MILLRACED_ARGS says otherwise."""
     server = Server(tmp_path_factory.mktemp("model"), "--model", os.environ["MILLRACE_MODEL"],
-                    *shlex.split(os.environ.get("MILLRACED_ARGS", "")))
+                    *device_flags())
     yield server
     server.stop()
 

@@ -13,9 +13,14 @@ import httpx
 LONG = {"prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": True}
 
 
+def device_flags():
+    """Returns MILLRACED_ARGS, further flags of servers with the model: "--device cuda" lets it run on a GPU."""
+    return shlex.split(os.environ.get("MILLRACED_ARGS", ""))
+
+
 def on_a_gpu():
     """Returns whether the model runs on a GPU, according to MILLRACED_ARGS."""
-    flags = shlex.split(os.environ.get("MILLRACED_ARGS", ""))
+    flags = device_flags()
     return "--device=cuda" in flags or ("--device", "cuda") in zip(flags, flags[1:])
 
 

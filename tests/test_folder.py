@@ -3,13 +3,12 @@ import array
 import json
 import os
 import random
-import shlex
 import struct
 
 import httpx
 import pytest
 
-from daemon import run
+from daemon import device_flags, run
 from gguf_text import write_folder_text
 
 VOCAB, HIDDEN, FFN = 49152, 64, 128  # the default model's tokenizer; small for the rest
@@ -59,7 +58,7 @@ def write_folder(folder):
 def test_it_is_served_with_the_tokenizer_of_a_gguf_file(start_server, tmp_path):
     write_folder(tmp_path)
     server = start_server("--model", str(tmp_path), "--tokenizer", os.environ["MILLRACE_MODEL"],
-                          "--kv-cache-memory", "64MiB", *shlex.split(os.environ.get("MILLRACED_ARGS", "")))
+                          "--kv-cache-memory", "64MiB", *device_flags())
     (model,) = httpx.get(server.http + "/v1/models").json()["data"]
     assert model["id"] == tmp_path.name and model["max_model_len"] == 256
     body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5, "ignore_eos": True, "temperature": 0}
@@ -72,7 +71,7 @@ def test_it_is_served_with_the_tokenizer_of_a_gguf_file(start_server, tmp_path):
 def test_its_generation_config_says_what_ends_an_answer(start_server, tmp_path):
     write_folder(tmp_path)
     flags = ["--model", str(tmp_path), "--tokenizer", os.environ["MILLRACE_MODEL"], "--kv-cache-memory", "64MiB",
-             *shlex.split(os.environ.get("MILLRACED_ARGS", ""))]
+             *device_flags()]
     body = {"prompt": "Hello", "max_tokens": 5, "temperature": 0, "return_token_ids": True}
 
     def complete():
@@ -96,7 +95,7 @@ CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": 
 def test_its_own_tokenizer_and_template_are_those_of_its_gguf_file(start_server, tmp_path):
     write_folder(tmp_path)
     write_folder_text(os.environ["MILLRACE_MODEL"], tmp_path)
-    flags = ["--model", str(tmp_path), "--kv-cache-memory", "64MiB", *shlex.split(os.environ.get("MILLRACED_ARGS", ""))]
+    flags = ["--model", str(tmp_path), "--kv-cache-memory", "64MiB", *device_flags()]
     servers = [start_server(*flags), start_server(*flags, "--tokenizer", os.environ["MILLRACE_MODEL"])]
 
     def both(path, body):
@@ -124,7 +123,7 @@ def test_its_generation_config_says_how_it_is_sampled(start_server, tmp_path):
     write_folder(tmp_path)
     write_folder_text(os.environ["MILLRACE_MODEL"], tmp_path)
     (tmp_path / "generation_config.json").write_text(json.dumps(GENERATION))
-    flags = ["--model", str(tmp_path), "--kv-cache-memory", "64MiB", *shlex.split(os.environ.get("MILLRACED_ARGS", ""))]
+    flags = ["--model", str(tmp_path), "--kv-cache-memory", "64MiB", *device_flags()]
     body = {"messages": CHAT, "ignore_eos": True}
 
     def ask(server, **more):

@@ -99,7 +99,6 @@ def test_a_prompt_that_is_only_scored_comes_first_and_is_counted(fake_server, n)
     assert metrics(fake_server)["vllm:prompt_tokens_total"] - before == len(responses[0].token_ids)
 
 
-
 def test_an_unknown_model_is_not_found(fake_server):
     error = refused(connect(fake_server.grpc), request(model="nobody"))
     assert error.code() == grpc.StatusCode.NOT_FOUND and "nobody" in error.details()

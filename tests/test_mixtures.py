@@ -2,13 +2,12 @@
 import json
 import os
 import pathlib
-import shlex
 import subprocess
 
 import httpx
 import pytest
 
-from daemon import on_a_gpu
+from daemon import device_flags, on_a_gpu
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = json.loads((ROOT / "tests/reference/family_reference.json").read_text())
@@ -41,7 +40,7 @@ def test_its_logprobs_are_those_of_transformers(start_server, twins, name, flags
         pytest.skip("ranks are on the CPU alone")
     write_tokenizer(twins / name)
     server = start_server("--model", str(twins / name), "--kv-cache-dtype", "float32", "--kv-cache-memory", "16MiB",
-                          *shlex.split(os.environ.get("MILLRACED_ARGS", "")), *flags)
+                          *device_flags(), *flags)
     twin = REFERENCE["twins"][name]
     body = {"prompt": REFERENCE["prompt"], "echo": True, "logprobs": 1, "max_tokens": 4, "temperature": 0, "ignore_eos": True}
     first, again = (httpx.post(server.http + "/v1/completions", json=body, timeout=60).json() for _ in range(2))

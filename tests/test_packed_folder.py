@@ -3,13 +3,12 @@ import array
 import json
 import os
 import random
-import shlex
 import struct
 
 import httpx
 import pytest
 
-from daemon import run
+from daemon import device_flags, run
 from gguf_text import write_folder_text
 from packed_folder import pack
 from test_folder import CONFIG, LAYER_SHAPES, VOCAB, HIDDEN
@@ -79,7 +78,7 @@ def test_it_answers_as_its_dequantized_twin(start_server, tmp_path, method):
         pytest.skip("ranks do not divide groups of any inputs")
     packed, twin = tmp_path / "packed", tmp_path / "twin"
     write_folders(method, packed, twin)
-    flags = ["--kv-cache-memory", "64MiB", *shlex.split(os.environ.get("MILLRACED_ARGS", ""))]
+    flags = ["--kv-cache-memory", "64MiB", *device_flags()]
     servers = [start_server("--model", str(folder), *flags) for folder in (packed, twin)]
     compared = 0
     for prompt in PROMPTS:

@@ -3,7 +3,6 @@ import contextlib
 import os
 import pathlib
 import random
-import shlex
 import shutil
 import signal
 import socket
@@ -12,15 +11,10 @@ import threading
 import time
 
 from beside import Beside, Row, Server, complete, seconds, serves_again
-from daemon import environment, program
+from daemon import device_flags, environment, program
 from rest import scrape, total
 
 FAKE = ["--device", "fake", "--fake-step-us", "5000"]
-
-
-def device_flags():
-    """Returns the flags of servers with the model: MILLRACED_ARGS="--device cuda" lets it run on a GPU."""
-    return shlex.split(os.environ.get("MILLRACED_ARGS", ""))
 
 
 def model():
