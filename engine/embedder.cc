@@ -217,6 +217,7 @@ void Embedder::CancelRunning(const EmbeddingBatch& batch, CancelReason reason) {
 // ---- On any thread ----
 
 void Embedder::Cancel(EmbeddingBatch& batch, CancelReason reason) {
+  reason = parts_.ReasonBy(batch.deadline, reason);
   std::lock_guard lock(batch.mutex);
   if (batch.ended || !batch.status.ok()) return;
   batch.cancelled = reason;

@@ -184,6 +184,25 @@ TEST(EngineDeadlineTest, ARunningRequestExpires) {
   script->Release();
 }
 
+// gRPC ends a call at its deadline as it does when the client goes, maybe before the loop looks.
+TEST(EngineDeadlineTest, AClientThatGoesAtItsDeadlineIsLateAndAnEarlierOneIsGone) {
+  auto script = TalksOnHold();
+  ManualClock clock;
+  EngineOptions options;
+  options.clock = &clock;
+  auto engine = MakeEngine(script, options);
+  GenerateRequest request = TextRequest("abc");
+  request.deadline = absl::Now() + absl::Hours(1);
+  Reader early(engine.get(), request);
+  early.stream().Cancel(CancelReason::kClientGone);
+  EXPECT_EQ(early.ReadAll().status.code(), absl::StatusCode::kCancelled);
+  Reader late(engine.get(), request);
+  clock.Advance(std::chrono::hours(1) - std::chrono::milliseconds(5));
+  late.stream().Cancel(CancelReason::kClientGone);
+  EXPECT_EQ(late.ReadAll().status.code(), absl::StatusCode::kDeadlineExceeded);
+  script->Release();
+}
+
 // ---- Admission ----
 
 TEST(EngineDoorTest, AFullQueueRefusesAtOnce) {

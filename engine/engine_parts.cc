@@ -13,6 +13,9 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kEngine);
 
+// gRPC counts a call's deadline in whole milliseconds, so it may be a little ahead of ours.
+constexpr std::chrono::milliseconds kDeadlineSlack(10);
+
 std::vector<std::unique_ptr<OutputShard>> StartShards(int count, ShardListener* listener) {
   std::vector<std::unique_ptr<OutputShard>> shards;
   for (int i = 0; i < count; ++i) shards.push_back(std::make_unique<OutputShard>(listener));
@@ -46,7 +49,13 @@ EngineParts::EngineParts(EngineOptions options_in, SequenceDefaults defaults_in,
           options.max_waiting + defaults.limits.max_num_seqs + kMaxTextCalls)) {}
 
 void EngineParts::Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason) {
+  reason = ReasonBy(request->deadline, reason);
   if (request->SetCancelled(reason)) loop.Cancel(request->key, CancelStatus(reason));
+}
+
+CancelReason EngineParts::ReasonBy(std::optional<SteadyTime> deadline, CancelReason reason) const {
+  const bool is_due = deadline.has_value() && *deadline - clock.Now() <= kDeadlineSlack;
+  return is_due && reason == CancelReason::kClientGone ? CancelReason::kDeadline : reason;
 }
 
 OutputShard& EngineParts::ShardOf(const LiveRequest& request) {

@@ -39,6 +39,9 @@ struct EngineParts {
   // Ends the request early; it still gets its last event.
   void Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason);
 
+  // Returns the reason that is told: a client that goes when its deadline comes goes because of it.
+  CancelReason ReasonBy(std::optional<SteadyTime> deadline, CancelReason reason) const;
+
   OutputShard& ShardOf(const LiveRequest& request);
 
   // Returns the engine's clock at `time`.

@@ -13,6 +13,7 @@ namespace millrace {
 namespace {
 
 constexpr auto kListTimeout = std::chrono::seconds(10);
+constexpr double kDeadlineSlack = 0.01;  // seconds
 
 void AddMetadata(const Options& options, grpc::ClientContext& context) {
   if (!options.api_key.empty()) context.AddMetadata("authorization", "Bearer " + options.api_key);
@@ -170,7 +171,12 @@ void GrpcClient::Finish(GrpcCall* call) {
   const std::unique_ptr<GrpcCall> owned(call);
   RequestRecord& record = call->exchange->record;
   record.end = driver_.Now();
-  const bool is_late = call->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+  // A server resets the stream at the deadline. If its clock is a little ahead, this arrives before
+  // the deadline does here, where it counts as cancelled then.
+  const double left = record.intended + driver_.options().deadline - record.end;
+  const grpc::StatusCode code = call->status.error_code();
+  const bool is_late = code == grpc::StatusCode::DEADLINE_EXCEEDED ||
+                       (code == grpc::StatusCode::CANCELLED && left < kDeadlineSlack);
   if (call->outcome) {
     record.outcome = *call->outcome;
   } else if (call->status.ok()) {
@@ -179,8 +185,7 @@ void GrpcClient::Finish(GrpcCall* call) {
     record.outcome = Outcome::kDeadline;
   } else {
     record.outcome = Outcome::kFailed;
-    record.error = StrCat("gRPC ", static_cast<int>(call->status.error_code()), ": ",
-                          call->status.error_message());
+    record.error = StrCat("gRPC ", static_cast<int>(code), ": ", call->status.error_message());
   }
   driver_.Done(std::move(call->exchange));
 }

@@ -149,7 +149,10 @@ def test_cancels_deadlines_and_slow_readers(start_server, tmp_path, protocol):
 
     before = metrics(server)["vllm:generation_tokens_total"]
     result = measure(tmp_path, *flags, "--deadline", "60ms", "--output-len", 5000, expected=1)
-    assert result["millrace_loadtest"]["past_deadline"] == 60
+    own = result["millrace_loadtest"]
+    # On a busy machine the server may refuse one that would only expire in its queue.
+    refused = sum(error["count"] for error in own["error_counts"] if "the request's deadline is in" in error["error"])
+    assert own["past_deadline"] + refused == 60 and refused < 30, own["error_counts"]
     assert httpx.get(server.http + "/health").status_code == 200
     # Requests that were given up are no longer computed.
     wait_until(lambda: metrics(server)["vllm:num_requests_running"] == 0)

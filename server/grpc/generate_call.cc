@@ -100,7 +100,7 @@ void GenerateCall::Fail() {
 
 void GenerateCall::OnWriteDone(bool ok) {
   writing_ = false;
-  if (!ok) failed_ = absl::CancelledError("the client went away");
+  if (!ok) failed_ = GoneStatus(context());
   Pump();
 }
 

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/infer_engine.h"
+#include "engine/request.h"
 #include "engine/request_id.h"
 #include "engine/tenant.h"
 #include "server/grpc/convert.h"
@@ -48,6 +49,13 @@ std::optional<absl::Time> Deadline(const grpc::ServerContextBase& context) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return std::nullopt;
   return absl::FromChrono(deadline);
+}
+
+absl::Status GoneStatus(const grpc::ServerContextBase& context) {
+  if (absl::Now() >= Deadline(context).value_or(absl::InfiniteFuture())) {
+    return CancelStatus(CancelReason::kDeadline);
+  }
+  return absl::CancelledError("the client went away");
 }
 
 grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,

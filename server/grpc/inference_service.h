@@ -20,6 +20,10 @@ absl::Status CheckRequestId(const std::string& id);
 // Returns the call's own deadline; nothing if it has none.
 std::optional<absl::Time> Deadline(const grpc::ServerContextBase& context);
 
+// Returns why a call's client takes no more: its deadline has passed, at which gRPC ends it, or it
+// went away (Cancelled).
+absl::Status GoneStatus(const grpc::ServerContextBase& context);
+
 // Returns a unary call that has ended.
 grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
                                       const absl::Status& status);

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/generate_call.h"
+#include "server/grpc/inference_service.h"
 
 namespace millrace {
 
@@ -110,7 +111,7 @@ void VllmCall::OnWriteDone(bool ok) {
     if (!ok) {
       // The client is gone: what remains is to end the call.
       CancelAll();
-      return FinishWith(absl::CancelledError("the client went away"));
+      return FinishWith(GoneStatus(*context_));
     }
   }
   Pump();
