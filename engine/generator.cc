@@ -315,6 +315,8 @@ absl::Status Generator::BoundTokens(const Choices& choices, SequenceRequest& seq
 }
 
 void Generator::Submit(const Choices& choices, std::vector<SequenceRequest> sequences) {
+  LiveRequest& first = *choices.front();
+  if (first.request.announce) first.buffer.Push({.admitted = true});
   std::vector<Admission> admissions;
   for (size_t i = 0; i < choices.size(); ++i) {
     const std::shared_ptr<LiveRequest>& request = choices[i];

@@ -98,6 +98,8 @@ struct GenerateRequest {
   bool echo = false;  // the prompt comes first, with its log-probabilities if asked: once, in the
                       // first choice's stream
 
+  bool announce = false;  // OutputEvent::admitted is wanted, in the first choice's stream
+
   // The most tokens of reasoning, after which its end is forced; unset: no bound.
   std::optional<int32_t> thinking_token_budget;
   std::string_view budget_field = "thinking_token_budget";  // the endpoint's name of it
@@ -224,6 +226,7 @@ struct Finish {
 // all texts together are the answer. `tokens` has every token that the client pays for, also those
 // whose text is held back for now (half a character, the beginning of a stop string).
 struct OutputEvent {
+  bool admitted = false;             // the request was taken in, and no more; the first, if asked
   bool echo = false;                 // this is the prompt, not the answer; at most one, the first
   std::string text;                  // without what the next two have
   std::string reasoning;             // comes before this event's text

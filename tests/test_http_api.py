@@ -91,6 +91,16 @@ def test_logprobs_of_prompt_and_answer(fake_server):
     assert all(set(entry) == {"token", "logprob", "bytes", "top_logprobs"} for entry in content)
 
 
+def test_a_stream_of_prompts_one_of_which_is_too_long_is_refused(fake_server):
+    """Whatever the others have got by the time that it is read."""
+    prompts = ["Hello"] * 8 + ["x" * 1_000_000]
+    for _ in range(10):
+        answer = post(fake_server, "/v1/completions", {**COMPLETION, "prompt": prompts, "stream": True})
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt"
+    answer = post(fake_server, "/v1/completions", {**COMPLETION, "prompt": prompts[:8], "stream": True})
+    assert answer.status_code == 200 and answer.text.endswith("data: [DONE]\n\n")
+
+
 def test_return_token_ids(fake_server):
     body = {**COMPLETION, "return_token_ids": True, "ignore_eos": True}
     choice = post(fake_server, "/v1/completions", body).json()["choices"][0]

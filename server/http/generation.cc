@@ -26,11 +26,14 @@ Generation::Generation(ApiRequest request, const std::string& id, Engine& engine
     GenerateRequest one = request_.options;
     one.id = request_.prompts.size() == 1 ? id : StrCat(id, "-", i);
     one.prompt = std::move(request_.prompts[i]);
+    one.announce = request_.stream && request_.prompts.size() > 1;
+    const bool awaited = one.announce;
     for (std::shared_ptr<ResponseStream>& stream : engine.Generate(std::move(one), wake)) {
       choices_.push_back(
           {.stream = std::move(stream),
            .logprobs = LogprobsWriter(request_.kind, request_.logprobs.value_or(0))});
     }
+    choices_[i * candidates()].awaited = awaited;
   }
 }
 
@@ -48,8 +51,22 @@ Answer::State Generation::Poll(HttpResponse& response, std::string& body) {
   return state;
 }
 
+bool Generation::Admit(HttpResponse& response, std::string& body, State& state) {
+  bool all = true;
+  for (size_t i = 0; i < choices_.size(); i += candidates()) {
+    if (!choices_[i].awaited) continue;
+    std::optional<OutputEvent> event = choices_[i].stream->Next();
+    all = all && event.has_value();
+    if (!event) continue;
+    choices_[i].awaited = false;
+    if (!event->admitted && !Take(i, *std::move(event), response, body, state)) return false;
+  }
+  return all;
+}
+
 Answer::State Generation::Collect(HttpResponse& response, std::string& body) {
   State state = State::kWaiting;
+  if (!Admit(response, body, state)) return state;
   for (size_t i = 0; i < choices_.size(); ++i) {
     while (!choices_[i].finish && !AwaitsEcho(i)) {
       if (choices_[i].echo != nullptr) {

@@ -19,6 +19,9 @@ namespace millrace {
 // an answer with its own status; an error after it is an event in the stream, after which the
 // connection closes.
 //
+// A stream of several prompts begins when all were taken in, so that one that is refused refuses
+// the request, whatever the others have got meanwhile.
+//
 // The prompt's echo comes with its first choice and is shown in each, one after another; the others
 // wait for it.
 //
@@ -37,15 +40,19 @@ class Generation : public Answer {
   struct Choice {
     std::shared_ptr<ResponseStream> stream;
     LogprobsWriter logprobs;
-    ChoicePart part;      // what has come: all of it, or what waits for the next chunk
-    Usage usage;          // so far: tokens of the prompt and of what has come
-    bool first = true;    // no chunk has been sent
-    bool called = false;  // it has calls
+    ChoicePart part;  // what has come: all of it, or what waits for the next chunk
+    Usage usage;      // so far: tokens of the prompt and of what has come
+    bool awaited =
+        false;          // a first choice whose prompt was not taken in yet, of a stream of several
+    bool first = true;  // no chunk has been sent
+    bool called = false;                      // it has calls
     std::shared_ptr<const OutputEvent> echo;  // of the prompt, until it has been shown
     bool echoed = false;
     std::optional<Finish> finish;
   };
 
+  // Returns whether all prompts of a stream were taken in. If not, `state` is what to do instead.
+  bool Admit(HttpResponse& response, std::string& body, State& state);
   // Appends what has come to the body, or answers with a response of its own.
   State Collect(HttpResponse& response, std::string& body);
   // Takes an event of a choice. Returns false if the answer has ended in an error, with `state`

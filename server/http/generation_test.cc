@@ -506,6 +506,32 @@ TEST(GenerationTest, ARefusalBeforeTheFirstChunkIsAnAnswerOfItsOwn) {
   }
 }
 
+TEST(GenerationTest, AStreamOfSeveralPromptsBeginsWhenAllWereTakenIn) {
+  for (const bool refused : {false, true}) {
+    Running run(ApiKind::kCompletion, R"({"prompt": ["p", "q"], "n": 2, "stream": true})");
+    EXPECT_TRUE(run.engine.request(2).announce);
+    run.stream(0).Push({.admitted = true});
+    run.stream(0).Push(TextEvent("a"));
+    EXPECT_EQ(run.Poll(), State::kWaiting);
+    EXPECT_TRUE(run.body.empty());
+    if (refused) {
+      run.stream(2).Push(ErrorEvent(absl::OutOfRangeError("too long")));
+      EXPECT_EQ(run.Poll(), State::kWhole);
+      EXPECT_EQ(run.response.status, 400);
+      EXPECT_TRUE(run.body.empty());
+    } else {
+      run.stream(2).Push({.admitted = true});
+      EXPECT_EQ(run.Poll(), State::kPause);
+      EXPECT_THAT(run.Events(), SizeIs(1));
+    }
+  }
+  EXPECT_FALSE(
+      Running(ApiKind::kCompletion, R"({"prompt": ["p", "q"]})").engine.request().announce);
+  EXPECT_FALSE(Running(ApiKind::kCompletion, R"({"prompt": "p", "stream": true})")
+                   .engine.request()
+                   .announce);
+}
+
 TEST(GenerationTest, AnErrorAfterTheFirstChunkIsAnEvent) {
   Running run(ApiKind::kCompletion, R"({"prompt": "p", "stream": true})");
   run.stream().Push(TextEvent("a"));
