@@ -94,11 +94,11 @@ def read_grpc(client, server, length, extra):
 
 
 class Beside:
-    """Streams of both protocols on a server, and probes of its health, each of which may take so many seconds."""
+    """Streams of both protocols on a server, and probes of its health, each of which may take so many seconds, and so many attempts."""
 
-    def __init__(self, server, length=200, each=3, wait=True, probe_timeout=1, **extra):
+    def __init__(self, server, length=200, each=3, wait=True, probe_timeout=1, probe_attempts=1, **extra):
         self.server = server
-        self.probe_timeout = probe_timeout
+        self.probe_timeout, self.probe_attempts = probe_timeout, probe_attempts
         self.http = [Client(read_http, server, length, extra) for _ in range(each)]
         self.grpc = [Client(read_grpc, server, length, extra) for _ in range(each)]
         self.states = []  # (seconds, what the probes say), where that changed
@@ -112,10 +112,14 @@ class Beside:
 
     def probe(self):
         while not self.stop.wait(0.05):
-            live, ready = (status(self.server, path, self.probe_timeout) for path in ("/livez", "/readyz"))
-            state = f"{live}/{ready}/{grpc_health(self.server, self.probe_timeout)}"
+            live, ready = (self.attempt(lambda path=path: status(self.server, path, self.probe_timeout)) for path in ("/livez", "/readyz"))
+            state = f"{live}/{ready}/{self.attempt(lambda: grpc_health(self.server, self.probe_timeout))}"
             if not self.states or self.states[-1][1] != state:
                 self.states.append((time.monotonic() - self.begin, state))
+
+    def attempt(self, probe):
+        answers = (probe() for _ in range(self.probe_attempts))
+        return next((answer for answer in answers if answer != "–"), "–")
 
     def end(self):
         """Waits for the streams. Returns what HTTP's saw, what gRPC's saw, and what the probes said, in its order."""
