@@ -206,6 +206,21 @@ def test_more_streams_than_allowed(server):
     assert client.goaway()[:2] == (511, ENHANCE_YOUR_CALM)
 
 
+def test_grpc_max_streams(start_server):
+    """Clients are told the number and wait for their turn; one that does not loses its connection."""
+    server = start_server("--device", "fake", "--fake-step-us", "1000", "--grpc-max-streams", "3")
+    client = Client(server.grpc)
+    settings = client.wait_for(SETTINGS)[3]
+    assert {settings[i:i + 2]: settings[i + 2:i + 6] for i in range(0, len(settings), 6)}[b"\0\3"] == bytes([0, 0, 0, 3])
+    for stream in (1, 3, 5, 7):
+        client.open(stream)
+    assert client.goaway()[:2] == (5, ENHANCE_YOUR_CALM)
+    one = stub(server)
+    request = pb.GenerateRequest(text="x", stopping=pb.StopOptions(max_tokens=50, ignore_eos=True))
+    calls = [one.Generate(request, timeout=60) for _ in range(12)]
+    assert [sum(len(response.token_ids) for response in call) for call in calls] == [50] * 12
+
+
 MALFORMED = {
     "no preface": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40),
     "no settings": http2.PREFACE + frame(PING, payload=bytes(8)),

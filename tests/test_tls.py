@@ -15,6 +15,7 @@ import openai
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+import http2
 from daemon import begin_peak, environment, memory, metrics, program, run, sanitized, wait_until
 from tls_clients import (COMPLETION, FAKE, Revocations, Running, alert, channel, closed, context_of, count, enlarged, flags, generate, hello,
                          http_client, https, refused, seconds_until_closed)
@@ -93,6 +94,24 @@ def test_versions_and_protocols(server, authority, protocol, alpn):
 
     with pytest.raises(ssl.SSLError):
         connect([alpn], older)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("protocol, alpn", [("http", "http/1.1"), ("grpc", "h2")])
+def test_a_session_is_not_resumed(server, authority, protocol, alpn, version):
+    """A client's certificate is verified each time."""
+    context = context_of(authority)
+    context.set_alpn_protocols([alpn])
+    context.minimum_version = context.maximum_version = version
+    session = None
+    for _ in range(2):
+        with socket.create_connection(("127.0.0.1", port(server, protocol)), timeout=20) as raw, \
+                context.wrap_socket(raw, server_hostname="localhost", session=session) as tls:
+            # A ticket of TLS 1.3 would come with the first answer.
+            tls.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" if protocol == "http" else http2.PREFACE + http2.frame(http2.SETTINGS))
+            assert tls.recv(1) and not tls.session_reused
+            assert tls.session is None or not tls.session.has_ticket
+            session = tls.session
 
 
 def test_64_streams(server, authority):
