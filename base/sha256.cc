@@ -24,4 +24,10 @@ Sha256Digest Sha256::Finish() {
   return evp::Finish<Sha256Digest().size()>(context_.get(), Algorithm());
 }
 
+Sha256Digest Sha256Of(std::string_view message) {
+  Sha256 hasher;
+  hasher.Update(message);
+  return hasher.Finish();
+}
+
 }  // namespace millrace

@@ -31,6 +31,14 @@ class Sha256 {
   std::unique_ptr<void, Free> context_;  // EVP_MD_CTX
 };
 
+// Returns the digest of one message.
+Sha256Digest Sha256Of(std::string_view message);
+
+// Returns the digest's 32 bytes, valid as long as it is.
+inline std::string_view AsBytes(const Sha256Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
 }  // namespace millrace
 
 #endif  // MILLRACE_BASE_SHA256_H_

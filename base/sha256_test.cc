@@ -4,6 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "base/sha1.h"
+#include "base/strings.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
@@ -19,6 +20,7 @@ std::string Hex(const Digest& digest) {
 TEST(Sha256Test, GivesTheStandardsDigestsOneAfterAnother) {
   Sha256 hash;
   EXPECT_EQ(Hex(hash.Finish()), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(AbslView(AsBytes(Sha256Of("abc"))).substr(0, 4), "\xba\x78\x16\xbf");
   hash.Update("abc");
   EXPECT_EQ(Hex(hash.Finish()), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   hash.Update("abcdbcdecdefdefgefghfghighijhijkijkl");

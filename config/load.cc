@@ -25,13 +25,6 @@ namespace {
 constexpr int32_t kMaxGpuRanks = 8;
 constexpr std::string_view kOutputLengths = "expected one output length, or two, the shorter first";
 
-std::string Digest(std::string_view secret) {
-  Sha256 hasher;
-  hasher.Update(secret);
-  const Sha256Digest digest = hasher.Finish();
-  return std::string(digest.begin(), digest.end());
-}
-
 // Settings as they come together, and where each came from.
 class Loader {
  public:
@@ -101,8 +94,9 @@ class Loader {
   std::map<std::string, std::string> Values() const {
     std::map<std::string, std::string> values;
     for (const auto& [name, assignment] : given_) {
-      values.emplace(name,
-                     assignment.setting->secret ? Digest(assignment.value) : assignment.value);
+      values.emplace(name, assignment.setting->secret
+                               ? std::string(AsBytes(Sha256Of(assignment.value)))
+                               : assignment.value);
     }
     return values;
   }

@@ -44,11 +44,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--fa
 using Row = std::vector<std::string>;
 
 std::string Page(const std::string& title, const std::string& body) {
-  Sha256 hasher;
-  hasher.Update(kStyle);
-  const Sha256Digest digest = hasher.Finish();
-  const std::string hash = absl::Base64Escape(
-      absl::string_view(reinterpret_cast<const char*>(digest.data()), digest.size()));
+  const std::string hash = absl::Base64Escape(AbslView(AsBytes(Sha256Of(kStyle))));
   return StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "

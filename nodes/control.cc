@@ -33,12 +33,6 @@ constexpr int kMaxPlanBytes = 256 << 20;
 // The limit of the other direction: a Hello, beats and a reason.
 constexpr int kMaxReportBytes = 64 << 10;
 
-Sha256Digest Digest(std::string_view text) {
-  Sha256 hasher;
-  hasher.Update(text);
-  return hasher.Finish();
-}
-
 absl::StatusOr<std::string> ReadFile(std::string_view setting, const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;
@@ -84,7 +78,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentials(
 class Service final : public v1::Nodes::Service {
  public:
   Service(const std::string& key, ControlListener& listener)
-      : key_(Digest(StrCat(kScheme, key))), listener_(listener) {}
+      : key_(Sha256Of(StrCat(kScheme, key))), listener_(listener) {}
 
   grpc::Status Join(grpc::ServerContext* context,
                     grpc::ServerReaderWriter<v1::Message, v1::Message>* stream) override {
@@ -120,7 +114,7 @@ class Service final : public v1::Nodes::Service {
   bool HasKey(const grpc::ServerContext& context) const {
     const auto found = context.client_metadata().find(kAuthorization);
     if (found == context.client_metadata().end()) return false;
-    const Sha256Digest given = Digest({found->second.data(), found->second.size()});
+    const Sha256Digest given = Sha256Of({found->second.data(), found->second.size()});
     return CRYPTO_memcmp(given.data(), key_.data(), key_.size()) == 0;
   }
 

@@ -10,17 +10,10 @@ namespace {
 
 constexpr std::string_view kScheme = "Bearer ";
 
-// Digests have one length, so that comparing them tells nothing of the key's.
-Sha256Digest Digest(std::string_view key) {
-  Sha256 hasher;
-  hasher.Update(key);
-  return hasher.Finish();
-}
-
 }  // namespace
 
 FrontendImpl::FrontendImpl(const std::vector<std::string>& api_keys) {
-  for (const std::string& key : api_keys) keys_.push_back(Digest(key));
+  for (const std::string& key : api_keys) keys_.push_back(Sha256Of(key));
 }
 
 void FrontendImpl::AddModel(ServedModel* model, const std::vector<std::string>& aliases) {
@@ -102,7 +95,8 @@ absl::Status FrontendImpl::Authorize(const Credentials& shown, Scope scope,
     return absl::UnauthenticatedError("authorization: a key is required, as \"Bearer <key>\"");
   }
   const std::string_view key = authorization.substr(kScheme.size());
-  const Sha256Digest given = Digest(key);
+  // Digests have one length, so that comparing them tells nothing of the key's.
+  const Sha256Digest given = Sha256Of(key);
   bool known = false;
   for (const Sha256Digest& key : keys_) {
     known |= CRYPTO_memcmp(given.data(), key.data(), key.size()) == 0;

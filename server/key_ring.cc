@@ -214,9 +214,7 @@ absl::Status KeyRing::Authorize(std::string_view key, Scope scope,
                                 std::shared_ptr<const Tenant>* tenant) const {
   const std::shared_ptr<const KeyTable> table = this->table();
   // The table is searched by digest: how long that takes tells nothing of any key.
-  Sha256 hasher;
-  hasher.Update(key);
-  const auto found = table->keys.find(hasher.Finish());
+  const auto found = table->keys.find(Sha256Of(key));
   if (found == table->keys.end()) {
     return absl::UnauthenticatedError("authorization: the key is unknown");
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "base/sha256.h"
 #include "base/strings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,10 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string Hex(std::string_view key) {
-  Sha256 hasher;
-  hasher.Update(key);
-  const Sha256Digest digest = hasher.Finish();
-  return absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), digest.size()});
+  return absl::BytesToHexString(AbslView(AsBytes(Sha256Of(key))));
 }
 
 class KeyRingTest : public ::testing::Test {

@@ -35,10 +35,7 @@ absl::StatusOr<std::string> Render(const absl::StatusOr<ChatTemplate>& chat_temp
 
 // As make_template_reference.py has it.
 std::string Digest(const std::string& text) {
-  Sha256 sha256;
-  sha256.Update(text);
-  const Sha256Digest digest = sha256.Finish();
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest.data()), 8));
+  return absl::BytesToHexString(AbslView(AsBytes(Sha256Of(text)).substr(0, 8)));
 }
 
 absl::StatusOr<ChatTemplate> Template(const std::string& name) {

@@ -75,11 +75,8 @@ ModelInfo MakeInfo(const FakeSpec& device) {
   const int64_t bytes_per_block = kFakeBytesPerToken * device.block_size;
   const int32_t num_blocks = static_cast<int32_t>(
       std::min<int64_t>(device.kv_cache_memory / bytes_per_block, int64_t{1} << 30));
-  Sha256 hasher;
-  hasher.Update("millrace fake model");
-  const Sha256Digest digest = hasher.Finish();
   return {.architecture = "fake",
-          .digest = std::string(digest.begin(), digest.end()),
+          .digest = std::string(AsBytes(Sha256Of("millrace fake model"))),
           .weight_bytes = 0,
           .limits = {.max_num_seqs = device.max_num_seqs,
                      .max_num_batched_tokens = device.max_num_batched_tokens,

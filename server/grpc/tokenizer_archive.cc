@@ -10,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "base/sha256.h"
+#include "base/strings.h"
 
 namespace millrace {
 namespace {
@@ -141,11 +142,7 @@ absl::StatusOr<std::shared_ptr<const TokenizerArchive>> TokenizerArchives::Get(
     if (!files.ok()) return files.status();
     auto made = std::make_shared<TokenizerArchive>();
     made->zip = MakeZip(*files);
-    Sha256 sha;
-    sha.Update(made->zip);
-    const Sha256Digest digest = sha.Finish();
-    made->sha256 =
-        absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), digest.size()});
+    made->sha256 = absl::BytesToHexString(AbslView(AsBytes(Sha256Of(made->zip))));
     archive_ = std::move(made);
     path_ = path;
   }

@@ -77,10 +77,8 @@ void MergeCalls(std::vector<ToolCallDelta> from, std::vector<ToolCallDelta>& cal
 std::string ToolCallId(std::string_view answer_id, size_t choice, int32_t index) {
   constexpr std::string_view kDigits =
       "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  Sha256 hasher;
-  hasher.Update(StrCat(answer_id, "/", choice, "/", index));
   std::string id;
-  for (const unsigned char byte : hasher.Finish()) {
+  for (const uint8_t byte : Sha256Of(StrCat(answer_id, "/", choice, "/", index))) {
     if (id.size() < 9) id += kDigits[byte % kDigits.size()];
   }
   return id;

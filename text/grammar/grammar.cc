@@ -98,10 +98,7 @@ void AppendKey(const GrammarSpec& spec, std::string* key) {
 std::string GrammarSpec::Key() const {
   std::string text;
   AppendKey(*this, &text);
-  Sha256 hasher;
-  hasher.Update(text);
-  const Sha256Digest digest = hasher.Finish();
-  return std::string(digest.begin(), digest.end());
+  return std::string(AsBytes(Sha256Of(text)));
 }
 
 size_t GrammarSpec::TextBytes() const {
