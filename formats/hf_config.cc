@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "formats/families/families.h"
+#include "formats/hf_packed_quantization.h"
 #include "formats/hf_quantization.h"
 #include "formats/json_fields.h"
 
@@ -140,6 +141,19 @@ absl::StatusOr<HfConfig> ReadHfConfig(std::string_view json, const std::string& 
     MILLRACE_RETURN_IF_ERROR(ReadTypes(fields, &config));
   }
   return config;
+}
+
+absl::Status ReadQuantizeConfig(std::string_view json, const std::string& file, HfConfig* config) {
+  MILLRACE_ASSIGN_OR_RETURN(const Json parsed, ParseObject(json, file));
+  const JsonFields fields(parsed, file + ": ");
+  // Most such files do not name their method, whose authors call the bits otherwise.
+  MILLRACE_ASSIGN_OR_RETURN(HfQuantization read,
+                            fields.Find("quant_method") != nullptr ? ReadHfQuantization(fields)
+                            : fields.Find("w_bit") != nullptr      ? ReadAwq(fields)
+                                                                   : ReadGptq(fields));
+  config->model.quantization = read.scheme;
+  config->unquantized = std::move(read.unquantized);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int32_t>> ReadEndTokens(std::string_view json, const std::string& file) {

@@ -38,6 +38,7 @@ class TensorChecker {
 
   void Check(const ModelTensor& expected) {
     const auto& [name, shape, role] = expected;
+    if (RefusePacked(name, role)) return;
     const TensorInfo* tensor = Expect(name);
     if (tensor == nullptr) return;
     if (tensor->shape != shape) {
@@ -105,6 +106,25 @@ class TensorChecker {
   void Lies(const std::string& name, std::string_view what) {
     status_ = absl::InvalidArgumentError(
         StrCat(source_.base_name(), ": tensor ", source_.NameInFile(name), ": ", what));
+  }
+
+  // Says of a weight that is there in four bits why it was not presented as one. Returns whether it
+  // is.
+  bool RefusePacked(const std::string& name, TensorRole role) {
+    if (!status_.ok() || !name.ends_with(kWeight) || source_.FindTensor(name) != nullptr) {
+      return false;
+    }
+    const std::string module = name.substr(0, name.size() - kWeight.size());
+    for (const char* codes : {".qweight", ".weight_packed"}) {
+      if (source_.FindTensor(module + codes) == nullptr) continue;
+      const bool known = config_.quantization.has_value() && config_.quantization->packed();
+      Lies(module + codes,
+           StrCat("has packed weights, ", !known           ? "but the config says nothing of them"
+                                          : IsLinear(role) ? "but not in the config's format"
+                                                           : "allowed in layers' linears only"));
+      return true;
+    }
+    return false;
   }
 
   // The tensor, or nullptr after an error, of which the first is kept.

@@ -25,7 +25,7 @@ enum class TensorRole {
   kTable,   // an embedding or the head
   kLinear,  // of a layer
   kExpert,  // a linear of an expert
-  kRouter,  // a linear with few outputs, which nobody quantizes
+  kRouter,  // a linear with few outputs, which hardly anybody quantizes
   kVector,  // of a norm, or a bias
 };
 

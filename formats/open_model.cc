@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr char kConfig[] = "config.json";
 constexpr char kGenerationConfig[] = "generation_config.json";  // may be missing
 constexpr size_t kMaxConfigBytes = 1 << 20;
+// What early versions of AutoGPTQ and AutoAWQ wrote.
+constexpr const char* kQuantizeConfigs[] = {"quantize_config.json", "quant_config.json"};
 
 absl::StatusOr<HfConfig> ReadConfig(const fs::path& folder, ModelRunner runner) {
   MILLRACE_ASSIGN_OR_RETURN(const MappedFile file,
@@ -33,6 +35,12 @@ absl::StatusOr<HfConfig> ReadConfig(const fs::path& folder, ModelRunner runner) 
   if (config.model.encoder.has_value() || config.model.pooler.has_value()) {
     MILLRACE_RETURN_IF_ERROR(ReadSentenceTransformer(folder, &config.model));
     return config;
+  }
+  for (const char* name : kQuantizeConfigs) {
+    const bool known = config.model.quantization.has_value() || config.types.experts.has_value();
+    if (known || !HasFolderFile(folder, name)) continue;
+    MILLRACE_ASSIGN_OR_RETURN(const MappedFile file, OpenFolderFile(folder, name, kMaxConfigBytes));
+    MILLRACE_RETURN_IF_ERROR(ReadQuantizeConfig(file.text(), name, &config));
   }
   if (!HasFolderFile(folder, kGenerationConfig)) return config;
   MILLRACE_ASSIGN_OR_RETURN(const MappedFile generation,

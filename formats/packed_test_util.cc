@@ -20,6 +20,9 @@ class Words {
   void Put(int64_t row, int64_t column, int64_t nibble, int value) {
     words_[row * shape_[1] + column] |= static_cast<uint32_t>(value) << (4 * nibble);
   }
+  void Subtract(uint32_t number) {
+    for (uint32_t& word : words_) word -= number;
+  }
   StoredTensor Tensor(const std::string& name) const {
     return {name,
             "I32",
@@ -79,7 +82,8 @@ Quantized Quantize(const QuantScheme& scheme, TensorType scale_type, int64_t row
       DecodeTensor(scale_type, {reinterpret_cast<const uint8_t*>(stored.data()), stored.size()});
   for (size_t g = 0; g < wanted.size(); ++g) {
     const auto zero = static_cast<int>(std::nearbyint(-low[g] / q.scales[g]));
-    q.zeros.push_back(scheme.symmetric ? 8 : std::clamp(zero, 0, 15));
+    // Some groups count from 0, as those without a negative weight do.
+    q.zeros.push_back(scheme.symmetric ? 8 : g % 29 == 3 ? 0 : std::clamp(zero, 0, 15));
   }
   for (int64_t i = 0; i < rows * columns; ++i) {
     const auto steps = static_cast<int>(std::nearbyint(values[i] / q.scales[group_at(i)]));
@@ -107,10 +111,10 @@ std::vector<StoredTensor> Gptq(const QuantScheme& scheme, TensorType scale_type,
       codes.Put(k / 8, n, k % 8, q.codes[n * q.columns + k]);
     }
     for (int64_t g = 0; g < q.groups; ++g) {
-      const int zero = q.zeros[n * q.groups + g];
-      zeros.Put(g, n / 8, n % 8, scheme.zeros_less_one ? (zero + 15) % 16 : zero);
+      zeros.Put(g, n / 8, n % 8, q.zeros[n * q.groups + g]);
     }
   }
+  if (scheme.zeros_less_one) zeros.Subtract(0x11111111);  // as GPTQModel does, borrows included
   return {codes.Tensor(module + ".qweight"), zeros.Tensor(module + ".qzeros"),
           Scales(module + ".scales", scale_type, q, false),
           Integers(module + ".g_idx", "I32", q.group_of)};

@@ -18,14 +18,15 @@ struct Family;
 // scale and one zero for each n and group of inputs. Words are int32, nibbles of a word counted
 // from the lowest; K is in, N is out, G = K / group.
 //   GPTQ: codes [K/8, N], code (n, k) is nibble k % 8 of word (k/8, n); scales [G, N]; zeros
-//     [G, N/8], zero (g, n) is nibble n % 8 of word (g, n/8), less 1 where the scheme says so. Of a
+//     [G, N/8], zero (g, n) is nibble n % 8 of word (g, n/8). Where the scheme says so, they are
+//     less 1: GPTQModel subtracts 0x11111111 from a word, so that a zero of 0 borrows. Of a
 //     symmetric weight all nibbles of zeros are 7 or all are 8, whatever the config calls the
 //     format: files that lie about it exist, and both mean 8.
 //   AWQ: codes [K, N/8], where nibbles 0 to 7 of a word are columns 0, 2, 4, 6, 1, 3, 5, 7 of its
 //     eight; scales [G, N]; zeros [G, N/8] in the same order.
 //   pack-quantized: codes [N, ceil(K/8)], code (n, k) is nibble k % 8 of word (n, k/8); scales
 //     [N, G]; zeros, unless symmetric, [ceil(N/8), G], zero (n, g) is nibble n % 8. The signed
-//     numbers that its authors speak of are less 8.
+//     numbers that its authors speak of are less 8. A -1 among the groups of inputs: k / group.
 // Scales are F16, BF16 or F32.
 struct PackedWeight {
   QuantScheme scheme;

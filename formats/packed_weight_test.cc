@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -120,6 +121,42 @@ TEST_F(PackedWeightTest, BrokenTensorsAreNamed) {
   }
   EXPECT_THAT(Error(scheme, ".weight_packed", Transpose),
               HasSubstr(up + ".weight_packed: is I32 [8, 128], must be I32 [128, 8]"));
+}
+
+// Early versions of AutoGPTQ and AutoAWQ wrote their settings into a file beside config.json.
+TEST_F(PackedWeightTest, SettingsMayLieBesideTheConfig) {
+  for (const Packing packing : {Packing::kGptq, Packing::kAwq}) {
+    const bool gptq = packing == Packing::kGptq;
+    const QuantScheme scheme{.group = {1, 32}, .packing = packing, .symmetric = false};
+    const HfForm form{.quantization = scheme, .config = {{"quantization_config", nullptr}}};
+    EXPECT_THAT(std::string(Open(form).status().message()),
+                HasSubstr("tensor model.layers.0.self_attn.q_proj.qweight: has packed weights, but "
+                          "the config says nothing of them"));
+    const std::string beside = folder_ + (gptq ? "/quantize_config.json" : "/quant_config.json");
+    std::ofstream(beside) << (gptq ? R"({"bits": 4, "group_size": 32, "sym": false,
+                                         "desc_act": false, "model_name_or_path": null,
+                                         "model_file_base_name": "model"})"
+                                   : R"({"w_bit": 4, "q_group_size": 32, "zero_point": true,
+                                         "version": "GEMM"})");
+    const auto opened = OpenModel(folder_);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ(opened->config.quantization->packing, packing);
+    EXPECT_EQ(opened->config.quantization->group, scheme.group);
+    EXPECT_EQ(opened->config.quantization->zeros_less_one, gptq);
+    std::ofstream(beside) << R"({"bits": 3, "group_size": 32})";
+    EXPECT_THAT(std::string(OpenModel(folder_).status().message()),
+                HasSubstr(gptq ? "quantize_config.json: bits: 3" : "quant_config.json: bits: 3"));
+  }
+}
+
+TEST_F(PackedWeightTest, AnotherFormatThanTheConfigsIsNamed) {
+  HfForm form{.quantization = QuantScheme{.group = {1, 32}, .packing = Packing::kPackQuantized}};
+  Json config = PackedConfig({.group = {1, 32}, .packing = Packing::kGptq});
+  for (const char* other : {"format", "ignore", "config_groups"}) config[other] = nullptr;
+  form.config = {{"quantization_config", config}};
+  EXPECT_THAT(
+      std::string(Open(form).status().message()),
+      HasSubstr("q_proj.weight_packed: has packed weights, but not in the config's format"));
 }
 
 // AutoGPTQ's old writer left biases of zeros beside linears without one.

@@ -50,7 +50,7 @@ struct QuantScheme {
 
   Packing packing = Packing::kNone;
   bool symmetric = true;        // all zeros are 8
-  bool zeros_less_one = false;  // GPTQ: zeros are stored less 1, modulo 16
+  bool zeros_less_one = false;  // GPTQ: zeros are stored less 1, a word of them at once
   // Groups may be made of any inputs, and a tensor says which group each belongs to.
   bool reordered = false;
 

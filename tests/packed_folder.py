@@ -9,12 +9,12 @@ def half(value):
     return struct.unpack("<e", struct.pack("<e", value))[0]
 
 
-def words(rows, columns, nibbles):
-    """Packs nibbles[(row, column, place)], place 0 being the lowest, into int32 words [rows, columns]."""
+def words(rows, columns, nibbles, less=0):
+    """Packs nibbles[(row, column, place)], place 0 being the lowest, into int32 words [rows, columns], each less that number."""
     packed = [0] * (rows * columns)
     for (row, column, place), value in nibbles.items():
         packed[row * columns + column] |= value << (4 * place)
-    return "I32", (rows, columns), struct.pack(f"<{len(packed)}I", *packed)
+    return "I32", (rows, columns), struct.pack(f"<{len(packed)}I", *((word - less) % 2**32 for word in packed))
 
 
 def quantize(weight, group_of, groups, symmetric):
@@ -44,9 +44,9 @@ def pack(method, weight, group, symmetric=False, seed=None):
     n_g = [(n, g) for n in range(outs) for g in range(groups)]
     flat = [scales[n][g] for g in range(groups) for n in range(outs)]
     tensors = {"scales": ("F16", (groups, outs), struct.pack(f"<{len(flat)}e", *flat))}
-    if method == "gptq":  # version 1: zeros are stored less one
+    if method == "gptq":  # version 1: zeros are stored less one, by GPTQModel a word at once
         tensors["qweight"] = words(ins // 8, outs, {(k // 8, n, k % 8): codes[n][k] for n, k in n_k})
-        tensors["qzeros"] = words(groups, outs // 8, {(g, n // 8, n % 8): (zeros[n][g] - 1) % 16 for n, g in n_g})
+        tensors["qzeros"] = words(groups, outs // 8, {(g, n // 8, n % 8): zeros[n][g] for n, g in n_g}, less=0x11111111)
         tensors["g_idx"] = ("I32", (ins,), struct.pack(f"<{ins}i", *group_of))
     else:
         place = {n: AWQ_ORDER.index(n % 8) for n in range(outs)}

@@ -12,6 +12,7 @@ namespace millrace {
 namespace {
 
 constexpr int kWordCodes = 8;
+constexpr uint32_t kOnes = 0x11111111;
 constexpr uint32_t kSevens = 0x77777777;
 constexpr uint32_t kEights = 0x88888888;
 constexpr float kMiddle = 8;
@@ -66,6 +67,12 @@ absl::Status PackedReader::ReadOrder() {
   const uint8_t* const groups = source_->Data(*weight_->groups).data();
   std::vector<int64_t> next(weight_->num_groups());  // column of each group's next input
   for (size_t g = 0; g < next.size(); ++g) next[g] = static_cast<int64_t>(g) * group();
+  if (weight_->scheme.packing == Packing::kPackQuantized) {
+    // compressed-tensors' numbers are -1 until they are set, and mean this.
+    for (int64_t k = 0; k < columns(); ++k) {
+      if (Load<int32_t>(groups, k) == -1) return absl::OkStatus();
+    }
+  }
   order_.resize(columns());
   for (int64_t k = 0; k < columns(); ++k) {
     const auto g = Load<int32_t>(groups, k);
@@ -169,8 +176,8 @@ void PackedReader::ReadZeros(int64_t row, const Interval& groups, float* zeros) 
   const bool by_rows = scheme.packing == Packing::kPackQuantized;
   for (int64_t g = groups.begin; g < groups.begin + groups.count; ++g) {
     const int64_t at = by_rows ? row / kWordCodes * stride + g : g * stride + row / kWordCodes;
-    const int zero = Nibble(Load<uint32_t>(words, at), nibble);
-    *zeros++ = static_cast<float>(scheme.zeros_less_one ? (zero + 1) & 15 : zero);
+    const auto word = Load<uint32_t>(words, at) + (scheme.zeros_less_one ? kOnes : 0);
+    *zeros++ = static_cast<float>(Nibble(word, nibble));
   }
 }
 

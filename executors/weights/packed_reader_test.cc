@@ -192,6 +192,9 @@ TEST_F(PackedReaderTest, NumbersThatMakeNoSenseAreRefusedByName) {
   scheme.packing = Packing::kPackQuantized;
   EXPECT_THAT(error(scheme, ".weight_g_idx", [](Numbers n) { n[0] = 99; }),
               HasSubstr("v_proj.weight_g_idx holds 99 for input 0"));
+  // Nobody has set these numbers.
+  EXPECT_EQ(error(scheme, ".weight_g_idx", [](Numbers n) { std::fill(n.begin(), n.end(), -1); }),
+            "");
 }
 
 }  // namespace
