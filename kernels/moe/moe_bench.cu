@@ -441,12 +441,12 @@ int Main(int argc, char** argv) {
   const auto wanted = [&](const char* option) { return names.empty() || names.count(option) > 0; };
   Bench bench("mixtures of experts and four-bit weights (peer: BF16 weights)");
   if (wanted("dense")) {
-    // Those of Llama-3-8B after the first one; two whose tiles are few more than the SMs at the
-    // end.
+    // Those of Llama-3-8B after the first one; then two whose tiles are few more than the SMs, and
+    // two whose tiles are few more than twice the SMs (gate and up of Qwen3-8B and Qwen2.5-1.5B).
     for (const auto& [rows, columns] :
          {std::pair(8192, 8192), std::pair(6144, 4096), std::pair(4096, 4096),
           std::pair(28672, 4096), std::pair(4096, 14336), std::pair(14336, 4096),
-          std::pair(10240, 8192)}) {
+          std::pair(10240, 8192), std::pair(24576, 4096), std::pair(17920, 1536)}) {
       BenchDense(bench, rows, columns, tokens);
     }
   }

@@ -207,6 +207,28 @@ TEST(GroupedBitsTest, QuantizesAsTheKernelForItDoes) {
   }
 }
 
+// BF16 weights of the values of four-bit ones, of one group.
+class DequantizedTwin {
+ public:
+  explicit DequantizedTwin(const GroupedWeight& weight)
+      : values_(weight.rows * weight.stride), weight_(weight) {
+    EXPECT_EQ(LaunchDequantizeFourBit({.format = *weight.four_bit,
+                                       .tiles = weight.data,
+                                       .rows = weight.rows,
+                                       .stride = weight.stride,
+                                       .out = values_.get()},
+                                      nullptr),
+              cudaSuccess);
+    weight_.data = values_.get();
+    weight_.four_bit.reset();
+  }
+  const GroupedWeight& weight() const { return weight_; }
+
+ private:
+  const DeviceBuffer<Bf16> values_;
+  GroupedWeight weight_;
+};
+
 // Four bits give the bits of BF16 weights of the same values; also without a list of rows.
 TEST(GroupedBitsTest, GivesTheBitsOfTheDequantizedTwin) {
   constexpr int kTokens = 70;
@@ -215,17 +237,7 @@ TEST(GroupedBitsTest, GivesTheBitsOfTheDequantizedTwin) {
     for (const Size& size : {Size{64, 128}, {208, 2880}, {1024, 4096}}) {
       const GroupedProblem problem(form, 1, size.rows, size.columns, kTokens, false);
       const GroupedWeight weight = problem.Weight();
-      const DeviceBuffer<Bf16> twin(size.rows * weight.stride);
-      ASSERT_EQ(LaunchDequantizeFourBit({.format = *form.four_bit,
-                                         .tiles = weight.data,
-                                         .rows = size.rows,
-                                         .stride = weight.stride,
-                                         .out = twin.get()},
-                                        nullptr),
-                cudaSuccess);
-      GroupedWeight plain = weight;
-      plain.data = twin.get();
-      plain.four_bit.reset();
+      const DequantizedTwin twin(weight);
       for (const int tokens : {1, 5, 16, 33, 70}) {
         for (const int tile : kTiles) {
           SCOPED_TRACE(testing::Message() << form.name << ", " << size.rows << " x " << size.columns
@@ -233,7 +245,7 @@ TEST(GroupedBitsTest, GivesTheBitsOfTheDequantizedTwin) {
           std::vector<Bf16> results[2];
           for (const bool four : {false, true}) {
             const DeviceBuffer<Bf16> output((tokens + 1) * size.rows);
-            const GroupedLinearArgs args = {.weight = four ? weight : plain,
+            const GroupedLinearArgs args = {.weight = four ? weight : twin.weight(),
                                             .rows = nullptr,
                                             .tokens = tokens,
                                             .slots = 1,
@@ -245,6 +257,59 @@ TEST(GroupedBitsTest, GivesTheBitsOfTheDequantizedTwin) {
             ASSERT_EQ(LaunchGroupedLinear(args, nullptr), cudaSuccess);
             results[four] = output.Download();
             ASSERT_TRUE(IsPoison(results[four].data() + tokens * size.rows, size.rows));
+          }
+          ASSERT_EQ(
+              std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(Bf16)),
+              0);
+        }
+      }
+    }
+  }
+}
+
+// The same of tiles of 256 rows, which a config of few CTAs has of few rows: two tiles of 400 rows
+// on one SM; four of 784 on two, the last with rows for one of its four groups of warps. 28672 rows
+// are those of Llama-3-8B's gated linear.
+TEST(GroupedBitsTest, WideTilesGiveTheBitsOfTheDequantizedTwin) {
+  constexpr int kMostTokens = 70;
+  struct Case {
+    int64_t rows, columns;
+    int ctas;
+  };
+  for (const GroupedForm& form : kGroupedForms) {
+    if (!form.four_bit.has_value()) continue;
+    for (const Case& test : {Case{400, 128, 2}, {784, 2880, 4}, {28672, 384, 264}}) {
+      const GroupedProblem problem(form, 1, test.rows, test.columns, kMostTokens, true);
+      const GroupedWeight weight = problem.Weight();
+      const DequantizedTwin twin(weight);
+      for (const auto& [tokens, tile] : {std::pair(17, 32), std::pair(32, 32), std::pair(33, 64),
+                                         std::pair(64, 64), std::pair(70, 32)}) {
+        ASSERT_TRUE(WideIsFaster(CeilDiv<int64_t>(test.rows, kFourBitRows) * CeilDiv(tokens, tile),
+                                 test.ctas / 2));
+        for (const bool gated : {false, true}) {
+          SCOPED_TRACE(testing::Message()
+                       << form.name << ", " << test.rows << " x " << test.columns << ", " << tokens
+                       << " tokens, tile " << tile << (gated ? ", gated" : ""));
+          const int64_t stride = gated ? CeilDiv<int64_t>(test.rows / 2, 128) * 128 : test.rows;
+          std::vector<Bf16> results[2];
+          for (const bool four : {false, true}) {
+            const DeviceBuffer<Bf16> output((tokens + 1) * stride);
+            const GroupedLinearArgs args = {
+                .weight = four ? weight : twin.weight(),
+                .rows = nullptr,
+                .tokens = tokens,
+                .slots = 1,
+                .input = problem.Input(),
+                .bias = problem.bias(),
+                .gate = gated ? GroupedGate::kSilu : GroupedGate::kNone,
+                .rounds_factors = gated,
+                .output = output.get(),
+                .output_type = Type::kBf16,
+                .output_stride = stride,
+                .config = {four ? tile : 8, 16, four ? test.ctas : 264}};
+            ASSERT_EQ(LaunchGroupedLinear(args, nullptr), cudaSuccess);
+            results[four] = output.Download();
+            ASSERT_TRUE(IsPoison(results[four].data() + tokens * stride, stride));
           }
           ASSERT_EQ(
               std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(Bf16)),
@@ -299,14 +364,15 @@ TEST(GroupedBitsTest, WaitsForWhatItNeeds) {
 TEST(GroupedBitsTest, WarpsOfDenseTilesWaitForOneAnother) {
   const GroupedForm& form = kGroupedForms[7];
   ASSERT_EQ(form.four_bit->type, FourBitType::kMxfp4);
-  constexpr int64_t kRows = 496;
+  constexpr int64_t kRows = 784;
   for (const int64_t columns : {128, 256, 384, 640, 2880}) {
     const GroupedProblem problem(form, 1, kRows, columns, 64, false);
     for (const int tile : {8, 16, 32, 64}) {
-      // With an SM for each tile warps take turns; with four CTAs tiles have 256 rows from 32
-      // tokens on.
-      for (const auto& [stages, ctas] :
-           {std::pair(4, 264), std::pair(16, 264), std::pair(4, 4), std::pair(5, 4)}) {
+      std::vector<Bf16> expected;  // of the first config; the others give the same
+      // With an SM for each tile warps take turns. From 32 tokens on tiles have 256 rows with four
+      // CTAs, which have two of them each, and 64 rows with six.
+      for (const auto& [stages, ctas] : {std::pair(4, 264), std::pair(16, 264), std::pair(4, 4),
+                                         std::pair(5, 4), std::pair(4, 6)}) {
         const DeviceBuffer<Bf16> output(64 * kRows);
         const GroupedLinearArgs args = {.weight = problem.Weight(),
                                         .rows = nullptr,
@@ -318,16 +384,20 @@ TEST(GroupedBitsTest, WarpsOfDenseTilesWaitForOneAnother) {
                                         .output_stride = kRows,
                                         .config = {tile, stages, ctas}};
         ASSERT_EQ(LaunchGroupedLinear(args, nullptr), cudaSuccess);
-        const std::vector<Bf16> expected = output.Download();
+        const std::vector<Bf16> undelayed = output.Download();
+        if (expected.empty()) expected = undelayed;
+        const auto expect_equal = [&](const std::vector<Bf16>& values) {
+          EXPECT_EQ(std::memcmp(values.data(), expected.data(), expected.size() * sizeof(Bf16)), 0)
+              << columns << " columns, tile " << tile << ", " << stages << " stages, " << ctas
+              << " CTAs";
+        };
+        expect_equal(undelayed);
         for (int repeat = 0; repeat < 3; ++repeat) {
           const DeviceBuffer<Bf16> again(64 * kRows);
           GroupedLinearArgs other = args;
           other.output = again.get();
           ASSERT_EQ(LaunchDelayed<GroupedKind::kMxfp4>(other), cudaSuccess);
-          const std::vector<Bf16> delayed = again.Download();
-          EXPECT_EQ(std::memcmp(delayed.data(), expected.data(), expected.size() * sizeof(Bf16)), 0)
-              << columns << " columns, tile " << tile << ", " << stages << " stages, " << ctas
-              << " CTAs";
+          expect_equal(again.Download());
         }
       }
     }
