@@ -163,7 +163,7 @@ void AdmissionControl::EvictOne(Holder& holder, Choices& evicted) {
 absl::Status AdmissionControl::Enter(const Choices& choices, const absl::Status& checked) {
   const auto size = static_cast<int64_t>(choices.size());
   const std::shared_ptr<const Tenant>& tenant = choices.front()->request.tenant;
-  const uint32_t id = tenant == nullptr ? 0 : tenant->id();
+  const uint32_t id = TenantId(tenant);
   {
     std::lock_guard lock(mutex_);
     requests_.insert(choices.begin(), choices.end());
@@ -211,7 +211,7 @@ absl::Status AdmissionControl::Enter(const std::shared_ptr<EmbeddingBatch>& batc
     others = std::exchange(batch_bytes_, batch_bytes_ + batch->bytes);
     batches_.insert(batch);
     full = ++num_alive_ - num_evicting_ > most_alive();
-    ++holders_[tenant == nullptr ? 0 : tenant->id()].alive;
+    ++holders_[TenantId(tenant)].alive;
   }
   in_text_ += static_cast<int32_t>(batch->request.inputs.size());
   MILLRACE_RETURN_IF_ERROR(CheckTakesWork());
@@ -239,7 +239,7 @@ void AdmissionControl::Leave(const std::shared_ptr<LiveRequest>& request, int64_
                              int64_t generation_tokens) {
   std::lock_guard lock(mutex_);
   const std::shared_ptr<const Tenant>& tenant = request->request.tenant;
-  const uint32_t id = tenant == nullptr ? 0 : tenant->id();
+  const uint32_t id = TenantId(tenant);
   if (request->entered_tenant) {
     tenant->Leave(prompt_tokens, generation_tokens, options_.clock->Now());
   }
@@ -259,7 +259,7 @@ void AdmissionControl::Leave(const std::shared_ptr<EmbeddingBatch>& batch) {
   if (batch->entered_tenant) {
     tenant->Leave(batch->embeddings.prompt_tokens, 0, options_.clock->Now());
   }
-  LeaveHolder(tenant == nullptr ? 0 : tenant->id(), 1);
+  LeaveHolder(TenantId(tenant), 1);
   batches_.erase(batch);
   batch_bytes_ -= batch->bytes;
   if (--num_alive_ == 0) idle_.notify_all();

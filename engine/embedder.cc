@@ -51,7 +51,9 @@ std::function<void()> Embedder::Embed(EmbedRequest request,
                  batch->request.inputs.size() * (sizeof(Prompt) + sizeof(std::vector<Token>) +
                                                  parts_.info.embedding_size * sizeof(float));
   absl::Status status = parts_.admission.Enter(batch, checked);
-  if (status.ok()) status = parts_.pool->Submit(bytes, [this, batch] { Prepare(batch); });
+  if (status.ok())
+    status = parts_.pool->Submit(TenantId(batch->request.tenant), bytes,
+                                 [this, batch] { Prepare(batch); });
   if (status.ok()) return [this, batch] { Cancel(*batch, CancelReason::kClientGone); };
   parts_.admission.CountRefusal(status);
   {
@@ -289,7 +291,9 @@ void Embedder::End(const Batch& batch) {
     batch->done(std::move(batch->embeddings));
   };
   // Writing many embeddings takes the endpoint some time; it is the text pool's, not the shard's.
-  if (!batch->status.ok() || !parts_.pool->Submit(bytes, answer).ok()) answer();
+  if (!batch->status.ok() ||
+      !parts_.pool->Submit(TenantId(batch->request.tenant), bytes, answer).ok())
+    answer();
 }
 
 }  // namespace millrace

@@ -120,7 +120,7 @@ EngineImpl::EngineImpl(EngineOptions options, SequenceDefaults defaults, EngineI
       generator_(&parts_),
       embedder_(&parts_) {
   parts_.loop.Start();
-  watchdog_ = std::make_unique<Watchdog>(&parts_);
+  watchdog_ = std::make_unique<Watchdog>(&parts_, &generator_);
 }
 
 EngineImpl::~EngineImpl() {
@@ -173,7 +173,8 @@ void EngineImpl::Tokenize(TokenizeRequest request,
     }
     done(std::move(result));
   };
-  if (absl::Status status = parts_.pool->Submit(bytes, std::move(work)); !status.ok()) done(status);
+  if (absl::Status status = parts_.pool->Submit(0, bytes, std::move(work)); !status.ok())
+    done(status);
 }
 
 void EngineImpl::Detokenize(DetokenizeRequest request,
@@ -197,7 +198,8 @@ void EngineImpl::Detokenize(DetokenizeRequest request,
     }
     done(Decode(tokenizer, request.tokens, /*skip_special=*/false));
   };
-  if (absl::Status status = parts_.pool->Submit(bytes, std::move(work)); !status.ok()) done(status);
+  if (absl::Status status = parts_.pool->Submit(0, bytes, std::move(work)); !status.ok())
+    done(status);
 }
 
 // ---- From the output shards and the engine thread ----

@@ -1,6 +1,7 @@
 // How an engine ends its requests, whatever happens to them.
 #include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
@@ -201,6 +202,38 @@ TEST(EngineDeadlineTest, AClientThatGoesAtItsDeadlineIsLateAndAnEarlierOneIsGone
   late.stream().Cancel(CancelReason::kClientGone);
   EXPECT_EQ(late.ReadAll().status.code(), absl::StatusCode::kDeadlineExceeded);
   script->Release();
+}
+
+TEST(EngineDeadlineTest, ItHoldsWhileTheTextPoolIsBusy) {
+  EngineOptions options;
+  ASSERT_EQ(options.text_threads, 2);
+  auto engine = MakeEngine(Talks(), options);
+  std::promise<void> open;
+  std::shared_future<void> opened = open.get_future().share();
+  std::promise<void> entered[2];
+  for (int i = 0; i < 2; ++i) {
+    engine->Tokenize({.prompt = "abc"}, [&entered, opened, i](const auto&) {
+      entered[i].set_value();
+      opened.wait();
+    });
+    entered[i].get_future().wait();
+  }
+  GenerateRequest request = TextRequest("abc");
+  request.n = 2;
+  std::vector<Reader> choices = Reader::OfChoices(engine.get(), request);
+  choices[0].stream().Cancel(CancelReason::kClientGone);
+  request.n = 1;
+  Reader unwanted(engine.get(), request);
+  unwanted.stream().Cancel(CancelReason::kClientGone);
+  EXPECT_EQ(unwanted.ReadAll().status.code(), absl::StatusCode::kCancelled);
+  request.deadline = absl::Now() + absl::Milliseconds(20);
+  Reader late(engine.get(), request);
+  EXPECT_EQ(late.ReadAll().status.code(), absl::StatusCode::kDeadlineExceeded);
+  choices[0].Drain();
+  EXPECT_TRUE(choices[0].events().empty()) << "the other choice still needs the prompt";
+  open.set_value();
+  EXPECT_EQ(choices[0].ReadAll().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(choices[1].ReadAll().status.ok());
 }
 
 // ---- Admission ----

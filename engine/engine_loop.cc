@@ -128,6 +128,9 @@ void EngineLoop::TakeAdmission(Admission admission) {
   if (status.ok()) {
     if (request->deadline.has_value()) deadlines_.insert({*request->deadline, request->key});
     requests_.emplace(request->key, request);
+    if (request->request.joint_output != nullptr && request->choice == 0) {
+      request->buffer.Push({.admitted = true});
+    }
   } else {
     SinkOf(*request).DeliverEnd(request, EndReason::kCancelled, std::move(status), clock_.Now());
   }

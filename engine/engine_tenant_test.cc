@@ -100,6 +100,30 @@ TEST(EngineTenantTest, WhoWasSentSomethingIsNotEvicted) {
   EXPECT_EQ(second.ReadAll().reason, FinishReason::kStop);
 }
 
+// The answers to several prompts may be one stream.
+TEST(EngineTenantTest, NorAreTheOtherPromptsOfItsStream) {
+  auto script = std::make_shared<Script>("hello");
+  script->Hold();
+  auto engine = MakeEngine(script, TwoWait());
+  GenerateRequest request = Request(MakeTenant(1));
+  request.joint_output = std::make_shared<std::atomic<OutputState>>(OutputState::kNone);
+  request.n = 4;
+  std::vector<Reader> begun = Reader::OfChoices(engine.get(), request);
+  script->Finish();
+  script->Finish();
+  for (Reader& reader : begun) reader.ReadTokens(1);
+  EXPECT_TRUE(begun[0].events()[0].admitted);
+  request.n = 1;
+  Reader first(engine.get(), request);
+  Reader second(engine.get(), request);
+  Reader newcomer(engine.get(), Request(MakeTenant(2)));
+  EXPECT_EQ(newcomer.ReadAll().status.code(), absl::StatusCode::kResourceExhausted);
+  script->Release();
+  for (Reader& reader : begun) EXPECT_EQ(reader.ReadAll().reason, FinishReason::kStop);
+  EXPECT_EQ(first.ReadAll().reason, FinishReason::kStop);
+  EXPECT_EQ(second.ReadAll().reason, FinishReason::kStop);
+}
+
 TEST(EngineTenantTest, PrefixesAreFoundByTheSameSaltAlone) {
   auto engine = MakeEngine(std::make_shared<Script>("hello"));
   const std::string prompt(100, 'p');

@@ -81,8 +81,8 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
   std::string suffix = std::exchange(request.suffix, {});
   auto grammar = std::exchange(request.grammar, std::nullopt);
   const auto prompt_counted = std::make_shared<std::atomic<bool>>(false);
-  const auto output =
-      std::make_shared<std::atomic<LiveRequest::Output>>(LiveRequest::Output::kNone);
+  auto output = request.joint_output;
+  if (output == nullptr) output = std::make_shared<std::atomic<OutputState>>(OutputState::kNone);
   Choices choices;
   for (uint64_t i = 0; i < n; ++i) {
     GenerateRequest one = request;
@@ -124,8 +124,15 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
   for (const auto& live : choices) streams.push_back(std::make_shared<Stream>(&parts_, live));
   absl::Status status = parts_.admission.Enter(choices, checked);
   if (status.ok()) {
+    {
+      const std::lock_guard lock(mutex_);
+      unread_.emplace(choices.front()->key, choices);
+    }
     const GenerateRequest& first = choices.front()->request;
-    status = parts_.pool->Submit(TextBytes(first), [this, choices] { Prepare(choices); });
+    status = parts_.pool->Submit(TenantId(first.tenant), TextBytes(first), [this, choices] {
+      if (TakeUnread(choices)) Prepare(choices);
+    });
+    if (!status.ok() && !TakeUnread(choices)) return streams;  // it was late
     if (status.ok()) {
       const GenerateRequest& asked = choices.front()->request;
       parts_.metrics.OnAccept(asked.n, asked.max_tokens);
@@ -135,6 +142,41 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
   parts_.admission.LeaveText(choices.size());
   Refuse(choices, status);
   return streams;
+}
+
+bool Generator::TakeUnread(const Choices& choices) {
+  const std::lock_guard lock(mutex_);
+  return unread_.erase(choices.front()->key) > 0;
+}
+
+// ---- On the watchdog's thread ----
+
+void Generator::EndUnread(SteadyTime now) {
+  std::vector<Choices> over;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = unread_.begin(); it != unread_.end();) {
+      const Choices& choices = it->second;
+      const auto deadline = choices.front()->deadline;
+      const bool late = deadline.has_value() && now >= *deadline;
+      for (size_t i = 0; late && i < choices.size(); ++i) {
+        choices[i]->SetCancelled(CancelReason::kDeadline);
+      }
+      const bool ends = std::all_of(choices.begin(), choices.end(),
+                                    [](const auto& choice) { return choice->cancelled(); });
+      if (ends) over.push_back(choices);
+      const auto here = it++;
+      if (ends) unread_.erase(here);
+    }
+  }
+  for (const Choices& choices : over) {
+    for (const auto& request : choices) {
+      request->answer.emplace(&parts_.text->tokenizer(), &request->request);
+      parts_.ShardOf(*request).DeliverEnd(request, EndReason::kCancelled,
+                                          CancelStatus(*request->cancelled()), now);
+    }
+    parts_.admission.LeaveText(choices.size());
+  }
 }
 
 // ---- On the text pool ----
@@ -315,8 +357,6 @@ absl::Status Generator::BoundTokens(const Choices& choices, SequenceRequest& seq
 }
 
 void Generator::Submit(const Choices& choices, std::vector<SequenceRequest> sequences) {
-  LiveRequest& first = *choices.front();
-  if (first.request.announce) first.buffer.Push({.admitted = true});
   std::vector<Admission> admissions;
   for (size_t i = 0; i < choices.size(); ++i) {
     const std::shared_ptr<LiveRequest>& request = choices[i];

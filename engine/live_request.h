@@ -44,10 +44,8 @@ struct LiveRequest {
   // the first to get a token sets it.
   std::shared_ptr<std::atomic<bool>> prompt_counted;
 
-  // Whether anything of the request's answer has gone out, or it was evicted first. Shared by its
-  // choices. Null: an input of a batch, which is never evicted.
-  enum class Output { kNone, kSent, kEvicted };
-  std::shared_ptr<std::atomic<Output>> output;
+  // Shared by the request's choices. Null: an input of a batch, which is never evicted.
+  std::shared_ptr<std::atomic<OutputState>> output;
   // Guarded by AdmissionControl's lock.
   bool entered_tenant = false;  // it is counted with its tenant
   bool evicted = false;
@@ -87,13 +85,14 @@ struct LiveRequest {
 
   // Returns whether output may be sent, and that from now on the request is not evicted.
   bool MaySend() {
-    Output none = Output::kNone;
-    return output->compare_exchange_strong(none, Output::kSent) || none == Output::kSent;
+    OutputState none = OutputState::kNone;
+    return output->compare_exchange_strong(none, OutputState::kSent) || none == OutputState::kSent;
   }
   // Returns whether nothing was sent, and that from now on nothing may be.
   bool TryEvict() {
-    Output none = Output::kNone;
-    return output->compare_exchange_strong(none, Output::kEvicted) || none == Output::kEvicted;
+    OutputState none = OutputState::kNone;
+    return output->compare_exchange_strong(none, OutputState::kEvicted) ||
+           none == OutputState::kEvicted;
   }
 
   // Sets the reason why the request ends early, unless one is set. Returns whether it did.
@@ -105,7 +104,7 @@ struct LiveRequest {
   }
   std::optional<CancelReason> cancelled() const {
     std::lock_guard lock(mutex_);
-    if (!cancelled_ && output != nullptr && *output == Output::kEvicted) {
+    if (!cancelled_ && output != nullptr && *output == OutputState::kEvicted) {
       return CancelReason::kEvicted;  // it is about to be set
     }
     return cancelled_;

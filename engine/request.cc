@@ -206,6 +206,10 @@ std::optional<absl::Duration> RetryAfter(const absl::Status& status) {
   return absl::Milliseconds(milliseconds);
 }
 
+int64_t RetrySeconds(absl::Duration delay) {
+  return std::max<int64_t>(absl::ToInt64Seconds(absl::Ceil(delay, absl::Seconds(1))), 1);
+}
+
 absl::Status QueueFull(std::string_view why) {
   return WithRetryAfter(absl::ResourceExhaustedError(StrCat("the queue is full: ", why)),
                         absl::Seconds(1));

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_ENGINE_REQUEST_H_
 #define MILLRACE_ENGINE_REQUEST_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,6 +58,9 @@ using Prompt = std::variant<std::string,         // text, tokenized with special
                             std::vector<Token>,  // taken as it is
                             Chat>;
 
+// Whether anything of an answer has gone out, or it was evicted first.
+enum class OutputState { kNone, kSent, kEvicted };
+
 // A request to complete a prompt, with one or more choices. The fields have the names, defaults and
 // meaning of vLLM's (typical_p is Hugging Face's). ValidateRequest checks ranges for both
 // endpoints. SamplingParams gives the order in which sampling applies the fields.
@@ -98,7 +102,9 @@ struct GenerateRequest {
   bool echo = false;  // the prompt comes first, with its log-probabilities if asked: once, in the
                       // first choice's stream
 
-  bool announce = false;  // OutputEvent::admitted is wanted, in the first choice's stream
+  // Not null where the answers to several prompts are one stream, and one of all of them: none is
+  // evicted once something of another was sent, and OutputEvent::admitted is wanted.
+  std::shared_ptr<std::atomic<OutputState>> joint_output;
 
   // The most tokens of reasoning, after which its end is forced; unset: no bound.
   std::optional<int32_t> thinking_token_budget;
@@ -174,10 +180,12 @@ absl::Status ValidateTokens(std::string_view field, const std::vector<Token>& to
 absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_t vocab_size);
 absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size);
 
-// Adds when to try again, which HTTP sends as Retry-After. gRPC's trailing metadata retry-after
-// goes by the code alone (server/grpc/generate_call.h).
+// Adds when to try again, which HTTP sends as Retry-After and gRPC as retry-after in the trailing
+// metadata, both in RetrySeconds.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 std::optional<absl::Duration> RetryAfter(const absl::Status& status);
+// Returns the delay in whole seconds, rounded up, at least one.
+int64_t RetrySeconds(absl::Duration delay);
 
 // Returns ResourceExhausted, "the queue is full: <why>"; clients may retry after a second.
 absl::Status QueueFull(std::string_view why);
@@ -226,7 +234,8 @@ struct Finish {
 // all texts together are the answer. `tokens` has every token that the client pays for, also those
 // whose text is held back for now (half a character, the beginning of a stop string).
 struct OutputEvent {
-  bool admitted = false;             // the request was taken in, and no more; the first, if asked
+  bool admitted = false;             // it is the sequence's turn or waits for it, and no more: the
+                                     // first choice's first event, if asked
   bool echo = false;                 // this is the prompt, not the answer; at most one, the first
   std::string text;                  // without what the next two have
   std::string reasoning;             // comes before this event's text

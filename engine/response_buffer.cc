@@ -9,7 +9,10 @@ namespace {
 // given back.
 constexpr size_t kKeptEvents = 4;
 
+// An echoed prompt, of which there is one, has no part in the bound: with log-probabilities it may
+// be larger, and the first token follows it at once, before any reader could have taken it.
 size_t Bytes(const OutputEvent& event) {
+  if (event.echo) return sizeof(event);
   size_t bytes = sizeof(event) + event.text.size() + event.tokens.size() * sizeof(Token);
   bytes += event.reasoning.size();
   for (const ToolCallDelta& call : event.calls) {
@@ -30,8 +33,7 @@ bool ResponseBuffer::Push(OutputEvent event) {
   {
     std::lock_guard lock(mutex_);
     if (finished_ || abandoned_) return true;
-    // One event always fits an empty buffer: an echoed prompt with its log-probabilities may be
-    // larger than the bound, and no reader could have been fast enough for it.
+    // One event always fits an empty buffer: no reader could have been fast enough for it.
     if (!empty() && bytes_ + bytes > kMaxBytes) return false;
     if (empty()) {
       progress_ = clock_.Now();

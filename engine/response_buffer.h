@@ -19,7 +19,8 @@ namespace millrace {
 // Thread-safe. Nothing here waits.
 class ResponseBuffer {
  public:
-  // The most that may lie unread, in bytes of text, tokens and log-probabilities.
+  // The most that may lie unread, in bytes of text, tokens and log-probabilities, beside an echoed
+  // prompt.
   static constexpr size_t kMaxBytes = 1 << 20;
 
   // `ready` is called without a lock each time the buffer goes from empty to not empty, and let go

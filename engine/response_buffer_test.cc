@@ -83,6 +83,18 @@ TEST_F(ResponseBufferTest, OneLargeEventFitsAnEmptyBuffer) {
   EXPECT_FALSE(buffer_.Push(Text(1)));
 }
 
+// The first token comes with it, before any reader can have taken it.
+TEST_F(ResponseBufferTest, AnEchoLeavesTheWholeRoomToTheAnswer) {
+  OutputEvent echo = Text(ResponseBuffer::kMaxBytes * 2);
+  echo.echo = true;
+  EXPECT_TRUE(buffer_.Push(echo));
+  EXPECT_TRUE(buffer_.Push(Text(ResponseBuffer::kMaxBytes / 2)));
+  EXPECT_FALSE(buffer_.Push(Text(ResponseBuffer::kMaxBytes / 2)));
+  EXPECT_TRUE(buffer_.Next()->echo);
+  EXPECT_TRUE(buffer_.Next().has_value());
+  EXPECT_TRUE(buffer_.Push(Text(ResponseBuffer::kMaxBytes / 2)));
+}
+
 TEST_F(ResponseBufferTest, TellsSinceWhenSomethingLiesUnread) {
   EXPECT_EQ(buffer_.UnreadSince(), std::nullopt);
   buffer_.Push(Text(1));

@@ -34,7 +34,10 @@ void StartRate::Remove(uint64_t key) {
   Queue& queue = queues_[tenant];
   if (--queue.waiting[priority] == 0) queue.waiting.erase(priority);
   // The next arrival has not waited since the last one began.
-  if (--queue.num_waiting == 0) queue.last_begun.reset();
+  if (--queue.num_waiting == 0) {
+    queue.last_begun.reset();
+    queue.moves = false;
+  }
   waiting_.erase(found);
 }
 
@@ -46,6 +49,7 @@ void StartRate::Begun(uint64_t key, SteadyTime now) {
     queue.samples = std::min(queue.samples + 1, kWindow);
     const double sample = ToSeconds(now - *queue.last_begun);
     queue.seconds += (sample - queue.seconds) / static_cast<double>(queue.samples);
+    queue.moves = true;
   }
   queue.last_begun = now;
   Remove(key);
@@ -57,8 +61,9 @@ void StartRate::Gone(uint64_t key) {
 
 std::optional<Duration> StartRate::Wait(uint32_t tenant, int32_t priority) const {
   const auto found = queues_.find(tenant);
-  if (found == queues_.end() || found->second.samples < kLeastSamples) return std::nullopt;
+  if (found == queues_.end()) return std::nullopt;
   const Queue& queue = found->second;
+  if (queue.samples < kLeastSamples || !queue.moves) return std::nullopt;
   int64_t ahead = 0;
   for (const auto& [other, count] : queue.waiting) {
     if (other <= priority) ahead += count;

@@ -27,7 +27,8 @@ class StartRate {
   void Gone(uint64_t key);
 
   // Returns about how long a sequence that came now would wait behind those of its tenant with the
-  // same priority or a better one. Nothing: too little was measured, or none waits.
+  // same priority or a better one. Nothing: too little was measured, none waits, or those that wait
+  // have not moved yet (an earlier queue's pace says nothing of them).
   std::optional<Duration> Wait(uint32_t tenant, int32_t priority) const;
 
   // Returns ResourceExhausted, for HTTP 503, with when to try again, if a sequence that must begin
@@ -41,6 +42,7 @@ class StartRate {
     std::optional<SteadyTime> last_begun;  // if some waited from then on
     int64_t samples = 0;
     double seconds = 0;  // between one first token and the next, on average
+    bool moves = false;  // the queue that waits now has made a sample
   };
 
   void Remove(uint64_t key);

@@ -86,6 +86,11 @@ class Tenant final {
   const std::shared_ptr<TenantUsage> usage_;
 };
 
+// Returns the tenant's id; 0 without one.
+inline uint32_t TenantId(const std::shared_ptr<const Tenant>& tenant) {
+  return tenant == nullptr ? 0 : tenant->id();
+}
+
 }  // namespace millrace
 
 #endif  // MILLRACE_ENGINE_TENANT_H_

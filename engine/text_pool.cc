@@ -21,19 +21,21 @@ TextPool::~TextPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-absl::Status TextPool::Submit(size_t bytes, std::function<void()> work) {
+absl::Status TextPool::Submit(uint32_t tenant, size_t bytes, std::function<void()> work) {
   {
     std::lock_guard lock(mutex_);
-    const size_t waiting = short_.size() + long_.size();
-    if (waiting >= capacity_) {
-      return QueueFull(StrCat(waiting, " texts wait; allowed: ", capacity_));
+    if (num_waiting_ >= capacity_) {
+      return QueueFull(StrCat(num_waiting_, " texts wait; allowed: ", capacity_));
     }
-    if (waiting > 0 && waiting_bytes_ + bytes > kMaxWaitingBytes) {
+    if (num_waiting_ > 0 && waiting_bytes_ + bytes > kMaxWaitingBytes) {
       return QueueFull(StrCat("texts of ", waiting_bytes_, " bytes wait, and this one has ", bytes,
                               "; allowed: ", kMaxWaitingBytes));
     }
-    std::deque<Job>& lane = bytes >= kLongBytes ? long_ : short_;
+    const bool is_long = bytes >= kLongBytes;
+    std::deque<Job>& lane = is_long ? long_[tenant] : short_;
+    if (is_long && lane.empty()) turns_.push_back(tenant);
     lane.push_back({next_number_++, bytes, std::move(work)});
+    ++num_waiting_;
     waiting_bytes_ += bytes;
   }
   changed_.notify_one();
@@ -42,6 +44,25 @@ absl::Status TextPool::Submit(size_t bytes, std::function<void()> work) {
 
 bool TextPool::MayTakeLong() const { return !long_.empty() && long_running_ < max_long_; }
 
+// With mutex_ held.
+TextPool::Job TextPool::Take(bool is_long) {
+  std::deque<Job>& lane = is_long ? NextLong() : short_;
+  Job job = std::move(lane.front());
+  lane.pop_front();
+  --num_waiting_;
+  waiting_bytes_ -= job.bytes;
+  if (!is_long) return job;
+  const uint32_t tenant = turns_.front();
+  turns_.pop_front();
+  if (lane.empty()) {
+    long_.erase(tenant);
+  } else {
+    turns_.push_back(tenant);
+  }
+  ++long_running_;
+  return job;
+}
+
 void TextPool::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -49,12 +70,8 @@ void TextPool::Run() {
         lock, [this] { return !short_.empty() || MayTakeLong() || (closed_ && long_.empty()); });
     if (short_.empty() && !MayTakeLong()) return;
     const bool take_long =
-        MayTakeLong() && (short_.empty() || long_.front().number < short_.front().number);
-    std::deque<Job>& lane = take_long ? long_ : short_;
-    Job job = std::move(lane.front());
-    lane.pop_front();
-    waiting_bytes_ -= job.bytes;
-    if (take_long) ++long_running_;
+        MayTakeLong() && (short_.empty() || NextLong().front().number < short_.front().number);
+    Job job = Take(take_long);
     lock.unlock();
     job.work();
     job.work = nullptr;  // let go of what it holds before the lock is taken

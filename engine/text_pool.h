@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -16,8 +17,8 @@
 
 namespace millrace {
 
-// Jobs run oldest first, but for one rule: all threads but one at most are at work on long texts,
-// so that a short prompt never waits behind a row of long ones.
+// Jobs run oldest first, but for two rules: all threads but one at most are at work on long texts,
+// so that a short prompt never waits behind a row of long ones; and tenants take turns at these.
 class TextPool {
  public:
   // From this many bytes of text on (or as many bytes of tokens), a job is a long one.
@@ -32,9 +33,9 @@ class TextPool {
   // Runs what waits, then ends.
   ~TextPool();
 
-  // Queues `work` on a text of `bytes` bytes. Never waits. Returns ResourceExhausted if the pool is
-  // full; `work` will then not run.
-  absl::Status Submit(size_t bytes, std::function<void()> work);
+  // Queues `work` on a text of `bytes` bytes, for a tenant (Tenant::id; 0: none). Never waits.
+  // Returns ResourceExhausted if the pool is full; `work` will then not run.
+  absl::Status Submit(uint32_t tenant, size_t bytes, std::function<void()> work);
 
  private:
   struct Job {
@@ -45,17 +46,21 @@ class TextPool {
 
   void Run();
   bool MayTakeLong() const;
+  std::deque<Job>& NextLong() { return long_.at(turns_.front()); }
+  Job Take(bool is_long);
 
   const size_t capacity_;
   const size_t max_long_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> short_;     // guarded by mutex_
-  std::deque<Job> long_;      // guarded by mutex_
-  size_t waiting_bytes_ = 0;  // guarded by mutex_
-  uint64_t next_number_ = 0;  // guarded by mutex_
-  size_t long_running_ = 0;   // guarded by mutex_
-  bool closed_ = false;       // guarded by mutex_
+  std::deque<Job> short_;                     // guarded by mutex_
+  std::map<uint32_t, std::deque<Job>> long_;  // guarded by mutex_: by tenant, none empty
+  std::deque<uint32_t> turns_;                // guarded by mutex_: the tenants of long_, next first
+  size_t num_waiting_ = 0;                    // guarded by mutex_
+  size_t waiting_bytes_ = 0;                  // guarded by mutex_
+  uint64_t next_number_ = 0;                  // guarded by mutex_
+  size_t long_running_ = 0;                   // guarded by mutex_
+  bool closed_ = false;                       // guarded by mutex_
   std::vector<std::thread> threads_;
 };
 

@@ -4,6 +4,7 @@
 #include <future>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/request.h"
 #include "gtest/gtest.h"
@@ -35,7 +36,7 @@ TEST(TextPoolTest, RunsEverythingBeforeItEnds) {
     TextPool pool(3, 1000);
     for (size_t i = 0; i < 1000; ++i) {
       // The pool drains while we submit, so none is refused.
-      EXPECT_EQ(pool.Submit(i % 7 == 0 ? kLong : 1, [&] { ++done; }), absl::OkStatus());
+      EXPECT_EQ(pool.Submit(0, i % 7 == 0 ? kLong : 1, [&] { ++done; }), absl::OkStatus());
     }
   }
   EXPECT_EQ(done, 1000);
@@ -46,13 +47,29 @@ TEST(TextPoolTest, AShortJobPassesARowOfLongOnes) {
   std::atomic<bool> second_long_ran = false;
   std::promise<void> ran;
   TextPool pool(2, 10);  // ends first: its threads use what stands above
-  ASSERT_EQ(pool.Submit(kLong, gate.Work()), absl::OkStatus());
+  ASSERT_EQ(pool.Submit(0, kLong, gate.Work()), absl::OkStatus());
   gate.WaitEntered();
-  ASSERT_EQ(pool.Submit(kLong, [&] { second_long_ran = true; }), absl::OkStatus());
-  ASSERT_EQ(pool.Submit(kLong - 1, [&] { ran.set_value(); }), absl::OkStatus());
+  ASSERT_EQ(pool.Submit(0, kLong, [&] { second_long_ran = true; }), absl::OkStatus());
+  ASSERT_EQ(pool.Submit(0, kLong - 1, [&] { ran.set_value(); }), absl::OkStatus());
   ran.get_future().wait();  // hangs if a long job holds the second thread
   EXPECT_FALSE(second_long_ran);
   gate.Open();
+}
+
+TEST(TextPoolTest, TenantsTakeTurnsAtLongJobs) {
+  Gate gate;
+  std::vector<uint32_t> order;  // written by the one thread that takes long jobs
+  {
+    TextPool pool(2, 10);
+    ASSERT_EQ(pool.Submit(1, kLong, gate.Work()), absl::OkStatus());
+    gate.WaitEntered();
+    for (const uint32_t tenant : {1, 1, 1, 2, 2, 3}) {
+      ASSERT_EQ(pool.Submit(tenant, kLong, [&order, tenant] { order.push_back(tenant); }),
+                absl::OkStatus());
+    }
+    gate.Open();
+  }
+  EXPECT_EQ(order, (std::vector<uint32_t>{1, 2, 3, 1, 2, 1}));
 }
 
 // A pool whose threads are all held.
@@ -60,7 +77,7 @@ class BusyPool {
  public:
   explicit BusyPool(size_t capacity) : pool_(2, capacity) {
     for (Gate& gate : gates_) {
-      EXPECT_EQ(pool_.Submit(1, gate.Work()), absl::OkStatus());
+      EXPECT_EQ(pool_.Submit(0, 1, gate.Work()), absl::OkStatus());
       gate.WaitEntered();
     }
   }
@@ -83,10 +100,10 @@ TEST(TextPoolTest, RefusesWhenFull) {
   std::atomic<int> done = 0;
   {
     BusyPool pool(2);
-    EXPECT_EQ(pool->Submit(1, [&] { ++done; }), absl::OkStatus());
-    EXPECT_EQ(pool->Submit(kLong, [&] { ++done; }), absl::OkStatus());
+    EXPECT_EQ(pool->Submit(0, 1, [&] { ++done; }), absl::OkStatus());
+    EXPECT_EQ(pool->Submit(0, kLong, [&] { ++done; }), absl::OkStatus());
     for (const size_t bytes : {size_t{1}, kLong}) {
-      const absl::Status refused = pool->Submit(bytes, [&] { ++done; });
+      const absl::Status refused = pool->Submit(0, bytes, [&] { ++done; });
       EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
       EXPECT_EQ(refused.message(), "the queue is full: 2 texts wait; allowed: 2");
       EXPECT_TRUE(RetryAfter(refused).has_value());
@@ -101,23 +118,23 @@ TEST(TextPoolTest, RefusesMoreTextThanMayWait) {
   {
     BusyPool pool(100);
     // Even a text that is larger alone is taken if no other waits.
-    EXPECT_EQ(pool->Submit(kMost + 1, [&] { ++done; }), absl::OkStatus());
-    const absl::Status refused = pool->Submit(1, [&] { ++done; });
+    EXPECT_EQ(pool->Submit(0, kMost + 1, [&] { ++done; }), absl::OkStatus());
+    const absl::Status refused = pool->Submit(0, 1, [&] { ++done; });
     EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(refused.message(),
               "the queue is full: texts of 268435457 bytes wait, and this one has 1; allowed: "
               "268435456");
     pool.Open();
     std::promise<void> taken;
-    while (!pool->Submit(1, [&] { taken.set_value(); }).ok()) std::this_thread::yield();
+    while (!pool->Submit(0, 1, [&] { taken.set_value(); }).ok()) std::this_thread::yield();
     taken.get_future().wait();
   }
   EXPECT_EQ(done, 1);
   {
     BusyPool pool(100);
-    EXPECT_EQ(pool->Submit(kMost - 1, [&] { ++done; }), absl::OkStatus());
-    EXPECT_EQ(pool->Submit(1, [&] { ++done; }), absl::OkStatus());
-    EXPECT_FALSE(pool->Submit(1, [&] { ++done; }).ok());
+    EXPECT_EQ(pool->Submit(0, kMost - 1, [&] { ++done; }), absl::OkStatus());
+    EXPECT_EQ(pool->Submit(0, 1, [&] { ++done; }), absl::OkStatus());
+    EXPECT_FALSE(pool->Submit(0, 1, [&] { ++done; }).ok());
   }
   EXPECT_EQ(done, 3);
 }

@@ -16,7 +16,8 @@ constexpr Duration kFarTooLate = std::chrono::seconds(2);
 
 }  // namespace
 
-Watchdog::Watchdog(EngineParts* parts) : parts_(*parts), thread_([this] { Run(); }) {}
+Watchdog::Watchdog(EngineParts* parts, Generator* generator)
+    : parts_(*parts), generator_(*generator), thread_([this] { Run(); }) {}
 
 Watchdog::~Watchdog() {
   {
@@ -37,6 +38,7 @@ void Watchdog::Run() {
     if (real_now - std::exchange(before, real_now) > kFarTooLate) resumed_ = now;
     CheckStall(now);
     CancelSlowReaders(now);
+    generator_.EndUnread(now);
     lock.lock();
   }
 }

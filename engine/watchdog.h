@@ -1,5 +1,5 @@
-// Looks after an engine from a thread of its own: a device that has stalled, and readers that take
-// nothing.
+// Looks after an engine from a thread of its own: a device that has stalled, readers that take
+// nothing, and requests that wait for the text pool in vain.
 #ifndef MILLRACE_ENGINE_WATCHDOG_H_
 #define MILLRACE_ENGINE_WATCHDOG_H_
 
@@ -10,13 +10,14 @@
 
 #include "base/clock.h"
 #include "engine/engine_parts.h"
+#include "engine/generator.h"
 
 namespace millrace {
 
 class Watchdog {
  public:
-  // `parts` outlives this.
-  explicit Watchdog(EngineParts* parts);
+  // Both outlive this.
+  Watchdog(EngineParts* parts, Generator* generator);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
@@ -30,6 +31,7 @@ class Watchdog {
   void CancelSlowReaders(SteadyTime now);
 
   EngineParts& parts_;
+  Generator& generator_;
   std::atomic<bool> stalled_ = false;
   // When this thread last came far too late: the process was stopped, or the machine slept, and
   // that time was no device's and no reader's. Its own thread's alone.

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/strings.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/inference_service.h"
 
@@ -14,12 +15,13 @@ constexpr size_t kMergedBytes = 16 << 10;
 
 }  // namespace
 
-bool WantsRetryHint(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+std::optional<std::string> RetryHint(const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) return std::nullopt;
+  return StrCat(RetrySeconds(RetryAfter(status).value_or(absl::ZeroDuration())));
 }
 
 void AddRetryHint(grpc::CallbackServerContext* context, const absl::Status& status) {
-  if (WantsRetryHint(status)) context->AddTrailingMetadata(kRetryAfter, kRetryAfterValue);
+  if (const auto seconds = RetryHint(status)) context->AddTrailingMetadata(kRetryAfter, *seconds);
 }
 
 GenerateCall::~GenerateCall() {
@@ -94,7 +96,7 @@ void GenerateCall::Pump() {
 void GenerateCall::Fail() {
   CancelAll();
   finished_ = true;
-  if (WantsRetryHint(*failed_)) AddTrailingMetadata(kRetryAfter, kRetryAfterValue);
+  if (const auto seconds = RetryHint(*failed_)) AddTrailingMetadata(kRetryAfter, seconds->c_str());
   End(ToGrpc(*failed_));
 }
 

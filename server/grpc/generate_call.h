@@ -56,10 +56,10 @@ class GenerateCall final : public GenerateStream {
   std::optional<absl::Status> failed_;  // to end the call with, once what came before is written
 };
 
-// Returns whether clients are told when to try again, in the trailing metadata kRetryAfter.
-bool WantsRetryHint(const absl::Status& status);
+// Returns after how many seconds clients are told to try again, in the trailing metadata
+// kRetryAfter; nothing where they are not.
+std::optional<std::string> RetryHint(const absl::Status& status);
 inline constexpr const char* kRetryAfter = "retry-after";
-inline constexpr const char* kRetryAfterValue = "1";
 
 // Adds that metadata where the status calls for it.
 void AddRetryHint(grpc::CallbackServerContext* context, const absl::Status& status);

@@ -91,8 +91,7 @@ void BeginEventStream(HttpResponse& response) {
 HttpResponse ErrorResponse(const ApiError& error) {
   HttpResponse response{.status = error.status, .body = ErrorJson(error), .reason = error.code};
   if (error.retry_after) {
-    const int64_t seconds = absl::ToInt64Seconds(absl::Ceil(*error.retry_after, absl::Seconds(1)));
-    response.headers.emplace_back("Retry-After", StrCat(std::max<int64_t>(seconds, 1)));
+    response.headers.emplace_back("Retry-After", StrCat(RetrySeconds(*error.retry_after)));
   }
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;

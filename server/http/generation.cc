@@ -22,18 +22,22 @@ Generation::Generation(ApiRequest request, const std::string& id, Engine& engine
               absl::ToUnixSeconds(absl::Now())),
       unfinished_(request_.prompts.size() * candidates()) {
   choices_.reserve(unfinished_);
+  std::shared_ptr<std::atomic<OutputState>> joint;
+  if (request_.stream && request_.prompts.size() > 1) {
+    joint = std::make_shared<std::atomic<OutputState>>(OutputState::kNone);
+    num_awaited_ = request_.prompts.size();
+  }
   for (size_t i = 0; i < request_.prompts.size(); ++i) {
     GenerateRequest one = request_.options;
     one.id = request_.prompts.size() == 1 ? id : StrCat(id, "-", i);
     one.prompt = std::move(request_.prompts[i]);
-    one.announce = request_.stream && request_.prompts.size() > 1;
-    const bool awaited = one.announce;
+    one.joint_output = joint;
     for (std::shared_ptr<ResponseStream>& stream : engine.Generate(std::move(one), wake)) {
       choices_.push_back(
           {.stream = std::move(stream),
            .logprobs = LogprobsWriter(request_.kind, request_.logprobs.value_or(0))});
     }
-    choices_[i * candidates()].awaited = awaited;
+    choices_[i * candidates()].awaited = joint != nullptr;
   }
 }
 
@@ -51,22 +55,8 @@ Answer::State Generation::Poll(HttpResponse& response, std::string& body) {
   return state;
 }
 
-bool Generation::Admit(HttpResponse& response, std::string& body, State& state) {
-  bool all = true;
-  for (size_t i = 0; i < choices_.size(); i += candidates()) {
-    if (!choices_[i].awaited) continue;
-    std::optional<OutputEvent> event = choices_[i].stream->Next();
-    all = all && event.has_value();
-    if (!event) continue;
-    choices_[i].awaited = false;
-    if (!event->admitted && !Take(i, *std::move(event), response, body, state)) return false;
-  }
-  return all;
-}
-
 Answer::State Generation::Collect(HttpResponse& response, std::string& body) {
   State state = State::kWaiting;
-  if (!Admit(response, body, state)) return state;
   for (size_t i = 0; i < choices_.size(); ++i) {
     while (!choices_[i].finish && !AwaitsEcho(i)) {
       if (choices_[i].echo != nullptr) {
@@ -74,6 +64,8 @@ Answer::State Generation::Collect(HttpResponse& response, std::string& body) {
       } else {
         std::optional<OutputEvent> event = choices_[i].stream->Next();
         if (!event) break;
+        if (std::exchange(choices_[i].awaited, false)) Admit(body);
+        if (event->admitted) continue;
         if (!Take(i, *std::move(event), response, body, state)) return state;
       }
       if (body.size() >= kMaxBodyBytes && unfinished_ > 0) return State::kChunk;
@@ -97,7 +89,7 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
     choice.finish = *std::move(event.finish);
     --unfinished_;
     if (Failed(*choice.finish)) {
-      state = Fail(choice.finish->status, response, body);
+      state = Fail(choice, response, body);
       return false;
     }
     choice.part.finish = &*choice.finish;
@@ -117,11 +109,11 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
     choice.part.token_ids.insert(choice.part.token_ids.end(), event.tokens.begin(),
                                  event.tokens.end());
   }
-  const bool details = request_.logprobs && !event.details.empty();
-  if (details) {
+  if (request_.logprobs) {
     for (const TokenDetail& detail : event.details) choice.logprobs.Add(detail);
+    choice.has_logprobs = choice.has_logprobs || !event.details.empty();
   }
-  if (request_.stream) AppendChunk(index, details, body);
+  AppendChunk(index, body);
   return true;
 }
 
@@ -136,7 +128,6 @@ void Generation::ShowEcho(size_t index, std::string& body) {
   const auto echo = std::exchange(choice.echo, nullptr);
   choice.echoed = true;
   choice.usage.prompt_tokens = echo->prompt_tokens;
-  const bool details = request_.echo && request_.logprobs && !echo->details.empty();
   if (request_.echo) choice.part.text = echo->text;
   if (request_.return_token_ids) {
     choice.part.prompt_token_ids.assign(echo->tokens.begin(), echo->tokens.end());
@@ -145,10 +136,11 @@ void Generation::ShowEcho(size_t index, std::string& body) {
   if (request_.prompt_logprobs && (request_.kind == ApiKind::kCompletion || index == 0)) {
     AppendPromptLogprobs(choice.part.prompt_logprobs, echo->details, *request_.prompt_logprobs);
   }
-  if (details) {
+  if (request_.echo && request_.logprobs) {
     for (const TokenDetail& detail : echo->details) choice.logprobs.Add(detail);
+    choice.has_logprobs = choice.has_logprobs || !echo->details.empty();
   }
-  if (request_.stream) AppendChunk(index, details, body);
+  AppendChunk(index, body);
 }
 
 // Returns whether the choice has to wait for its prompt's first one.
@@ -158,31 +150,43 @@ bool Generation::AwaitsEcho(size_t index) const {
          choice.echo == nullptr;
 }
 
-void Generation::AppendChunk(size_t index, bool details, std::string& body) {
+// Once the last prompt was taken in, what the others have got by then goes out.
+void Generation::Admit(std::string& body) {
+  if (--num_awaited_ > 0) return;
+  for (size_t i = 0; i < choices_.size(); ++i) AppendChunk(i, body);
+}
+
+void Generation::AppendChunk(size_t index, std::string& body) {
+  if (!request_.stream || num_awaited_ > 0) return;
   Choice& choice = choices_[index];
   ChoicePart& part = choice.part;
   if (choice.first && request_.kind == ApiKind::kChat) {
     const ChoicePart role{.prompt_token_ids = std::exchange(part.prompt_token_ids, {}),
                           .usage = {.prompt_tokens = choice.usage.prompt_tokens}};
     writer_.AppendChunk(body, index, role, /*first=*/true);
+    choice.first = false;
   }
-  choice.first = false;
   const bool shows = !part.text.empty() || !part.reasoning.empty() || !part.calls.empty();
+  const bool details = std::exchange(choice.has_logprobs, false);
   if (!shows && !details && part.token_ids.empty() && part.finish == nullptr) return;
+  choice.first = false;
   if (details) choice.logprobs.Flush(part.logprobs);
   part.usage = choice.usage;
   writer_.AppendChunk(body, index, part, /*first=*/false);
   part = ChoicePart();
 }
 
-Answer::State Generation::Fail(const absl::Status& status, HttpResponse& response,
-                               std::string& body) {
+// A choice that was refused refuses the whole request, as long as nothing was sent: what `body` has
+// of others is dropped.
+Answer::State Generation::Fail(const Choice& choice, HttpResponse& response, std::string& body) {
+  const absl::Status& status = choice.finish->status;
   ApiError error = ErrorFromStatus(status);
   // The engine knows a prompt, whatever the field that it came in.
   if (absl::IsOutOfRange(status)) {
     error.param = request_.kind == ApiKind::kChat ? "messages" : "prompt";
   }
-  if (!begun_ && body.empty()) {
+  if (!begun_ && (body.empty() || choice.first)) {
+    body.clear();
     response = ErrorResponse(error);
     return State::kWhole;
   }

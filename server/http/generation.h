@@ -40,19 +40,17 @@ class Generation : public Answer {
   struct Choice {
     std::shared_ptr<ResponseStream> stream;
     LogprobsWriter logprobs;
-    ChoicePart part;  // what has come: all of it, or what waits for the next chunk
-    Usage usage;      // so far: tokens of the prompt and of what has come
-    bool awaited =
-        false;          // a first choice whose prompt was not taken in yet, of a stream of several
-    bool first = true;  // no chunk has been sent
+    ChoicePart part;       // what has come: all of it, or what waits for the next chunk
+    Usage usage;           // so far: tokens of the prompt and of what has come
+    bool awaited = false;  // a first choice whose prompt was not taken in yet; see joint_output
+    bool has_logprobs = false;                // that no chunk has
+    bool first = true;                        // no chunk has been sent
     bool called = false;                      // it has calls
     std::shared_ptr<const OutputEvent> echo;  // of the prompt, until it has been shown
     bool echoed = false;
     std::optional<Finish> finish;
   };
 
-  // Returns whether all prompts of a stream were taken in. If not, `state` is what to do instead.
-  bool Admit(HttpResponse& response, std::string& body, State& state);
   // Appends what has come to the body, or answers with a response of its own.
   State Collect(HttpResponse& response, std::string& body);
   // Takes an event of a choice. Returns false if the answer has ended in an error, with `state`
@@ -62,8 +60,9 @@ class Generation : public Answer {
   void TakeEcho(size_t index, OutputEvent event);
   void ShowEcho(size_t index, std::string& body);
   bool AwaitsEcho(size_t index) const;
-  void AppendChunk(size_t index, bool details, std::string& body);
-  State Fail(const absl::Status& status, HttpResponse& response, std::string& body);
+  void Admit(std::string& body);
+  void AppendChunk(size_t index, std::string& body);
+  State Fail(const Choice& choice, HttpResponse& response, std::string& body);
   State Complete(HttpResponse& response, std::string& body);
   std::vector<size_t> Best(size_t prompt) const;
   size_t candidates() const { return static_cast<size_t>(request_.options.n); }
@@ -76,7 +75,8 @@ class Generation : public Answer {
   const AnswerWriter writer_;
   std::vector<Choice> choices_;  // of each prompt, its candidates
   size_t unfinished_;
-  bool begun_ = false;  // the stream's header is out
+  size_t num_awaited_ = 0;  // prompts
+  bool begun_ = false;      // the stream's header is out
 };
 
 }  // namespace millrace

@@ -509,11 +509,13 @@ TEST(GenerationTest, ARefusalBeforeTheFirstChunkIsAnAnswerOfItsOwn) {
 TEST(GenerationTest, AStreamOfSeveralPromptsBeginsWhenAllWereTakenIn) {
   for (const bool refused : {false, true}) {
     Running run(ApiKind::kCompletion, R"({"prompt": ["p", "q"], "n": 2, "stream": true})");
-    EXPECT_TRUE(run.engine.request(2).announce);
+    EXPECT_NE(run.engine.request(0).joint_output, nullptr);
+    EXPECT_EQ(run.engine.request(0).joint_output, run.engine.request(2).joint_output);
     run.stream(0).Push({.admitted = true});
     run.stream(0).Push(TextEvent("a"));
     EXPECT_EQ(run.Poll(), State::kWaiting);
     EXPECT_TRUE(run.body.empty());
+    EXPECT_EQ(run.stream(0).unread(), 0u) << "it would be a slow reader";
     if (refused) {
       run.stream(2).Push(ErrorEvent(absl::OutOfRangeError("too long")));
       EXPECT_EQ(run.Poll(), State::kWhole);
@@ -523,13 +525,25 @@ TEST(GenerationTest, AStreamOfSeveralPromptsBeginsWhenAllWereTakenIn) {
       run.stream(2).Push({.admitted = true});
       EXPECT_EQ(run.Poll(), State::kPause);
       EXPECT_THAT(run.Events(), SizeIs(1));
+      EXPECT_EQ(run.Events()[0]["choices"][0]["text"], "a");
     }
   }
-  EXPECT_FALSE(
-      Running(ApiKind::kCompletion, R"({"prompt": ["p", "q"]})").engine.request().announce);
-  EXPECT_FALSE(Running(ApiKind::kCompletion, R"({"prompt": "p", "stream": true})")
-                   .engine.request()
-                   .announce);
+  Running whole(ApiKind::kCompletion, R"({"prompt": ["p", "q"]})");
+  EXPECT_EQ(whole.engine.request().joint_output, nullptr);
+  Running one(ApiKind::kCompletion, R"({"prompt": "p", "stream": true})");
+  EXPECT_EQ(one.engine.request().joint_output, nullptr);
+}
+
+// A prompt that was taken in may still be refused, by its deadline say, in the same poll in which
+// another one has its first token.
+TEST(GenerationTest, ARefusalWithTheFirstTokenOfAnotherPromptIsAnAnswerOfItsOwn) {
+  Running run(ApiKind::kCompletion, R"({"prompt": ["p", "q"], "stream": true})");
+  for (int i = 0; i < 2; ++i) run.stream(i).Push({.admitted = true});
+  run.stream(0).Push(TextEvent("a"));
+  run.stream(1).Push(ErrorEvent(absl::ResourceExhaustedError("full")));
+  EXPECT_EQ(run.Poll(), State::kWhole);
+  EXPECT_EQ(run.response.status, 429);
+  EXPECT_TRUE(run.body.empty());
 }
 
 TEST(GenerationTest, AnErrorAfterTheFirstChunkIsAnEvent) {
