@@ -130,9 +130,9 @@ absl::Status AdmissionControl::QueueIsFull() const {
 // Evicts what was sent nothing yet, latest first, from whoever holds most, until those alive fit,
 // as long as that one holds more than `tenant` with its newcomer. Returns whether they fit. With
 // mutex_ held.
-bool AdmissionControl::MakeRoom(uint32_t tenant, Choices& evicted) {
+bool AdmissionControl::MakeRoom(uint32_t tenant, Evicted& evicted) {
   const auto holds = [](const auto& entry) {
-    return entry.second.evictable.empty() ? 0 : entry.second.alive;
+    return entry.second.holds_evictable() ? entry.second.alive : 0;
   };
   while (num_alive_ - num_evicting_ > most_alive()) {
     const auto most =
@@ -144,8 +144,17 @@ bool AdmissionControl::MakeRoom(uint32_t tenant, Choices& evicted) {
   return true;
 }
 
-// Evicts one request, or finds that something was sent of each.
-void AdmissionControl::EvictOne(Holder& holder, Choices& evicted) {
+// Evicts one request, or finds that something was sent of each. A model has requests or batches.
+void AdmissionControl::EvictOne(Holder& holder, Evicted& evicted) {
+  if (!holder.batches.empty()) {
+    const auto latest = std::prev(holder.batches.end());
+    latest->second->evicted = true;
+    ++num_evicting_;
+    --holder.alive;
+    evicted.batches.push_back(std::move(latest->second));
+    holder.batches.erase(latest);
+    return;
+  }
   while (!holder.evictable.empty()) {
     const Choices choices = std::move(std::prev(holder.evictable.end())->second);
     holder.evictable.erase(std::prev(holder.evictable.end()));
@@ -154,7 +163,7 @@ void AdmissionControl::EvictOne(Holder& holder, Choices& evicted) {
       choice->evicted = true;
       ++num_evicting_;
       --holder.alive;
-      evicted.push_back(choice);
+      evicted.choices.push_back(choice);
     }
     return;
   }
@@ -182,7 +191,7 @@ absl::Status AdmissionControl::Enter(const Choices& choices, const absl::Status&
   if (tenant != nullptr) {
     MILLRACE_RETURN_IF_ERROR(tenant->Enter(size, choices.front()->arrival));
   }
-  Choices evicted;
+  Evicted evicted;
   bool fits = false;
   {
     std::lock_guard lock(mutex_);
@@ -192,7 +201,7 @@ absl::Status AdmissionControl::Enter(const Choices& choices, const absl::Status&
     fits = MakeRoom(id, evicted);
     if (fits) holders_[id].evictable[choices.front()->key] = choices;
   }
-  for (const std::shared_ptr<LiveRequest>& choice : evicted) {
+  for (const std::shared_ptr<LiveRequest>& choice : evicted.choices) {
     if (!choice->SetCancelled(CancelReason::kEvicted)) continue;
     loop_.Cancel(choice->key, CancelStatus(CancelReason::kEvicted));
   }
@@ -202,37 +211,46 @@ absl::Status AdmissionControl::Enter(const Choices& choices, const absl::Status&
 }
 
 absl::Status AdmissionControl::Enter(const std::shared_ptr<EmbeddingBatch>& batch,
-                                     const absl::Status& checked) {
+                                     const absl::Status& checked,
+                                     std::vector<std::shared_ptr<EmbeddingBatch>>* evicted) {
   const std::shared_ptr<const Tenant>& tenant = batch->request.tenant;
-  bool full = false;
+  const uint32_t id = TenantId(tenant);
   size_t others = 0;  // bytes
   {
     std::lock_guard lock(mutex_);
     others = std::exchange(batch_bytes_, batch_bytes_ + batch->bytes);
     batches_.insert(batch);
-    full = ++num_alive_ - num_evicting_ > most_alive();
-    ++holders_[TenantId(tenant)].alive;
+    batch->number = next_batch_++;
+    ++num_alive_;
+    ++holders_[id].alive;
   }
   in_text_ += static_cast<int32_t>(batch->request.inputs.size());
   MILLRACE_RETURN_IF_ERROR(CheckTakesWork());
   MILLRACE_RETURN_IF_ERROR(checked);
-  if (full) return QueueIsFull();
   if (others > 0 && others + batch->bytes > options_.max_embedding_bytes) {
     return QueueFull(StrCat("embeddings of ", others, " bytes are alive, and these have ",
                             batch->bytes, "; allowed: ", options_.max_embedding_bytes));
   }
-  if (tenant != nullptr) {
-    MILLRACE_RETURN_IF_ERROR(tenant->Enter(1, batch->arrival));
-    batch->entered_tenant = true;
+  if (tenant != nullptr) MILLRACE_RETURN_IF_ERROR(tenant->Enter(1, batch->arrival));
+  Evicted room;
+  bool fits = false;
+  {
+    std::lock_guard lock(mutex_);
+    batch->entered_tenant = tenant != nullptr;
+    fits = MakeRoom(id, room);
+    if (fits) holders_[id].batches[batch->number] = batch;
   }
-  return absl::OkStatus();
+  *evicted = std::move(room.batches);
+  if (fits) return absl::OkStatus();
+  if (tenant != nullptr) tenant->GiveBack();
+  return QueueIsFull();
 }
 
 void AdmissionControl::LeaveHolder(uint32_t id, int64_t count) {
   const auto holder = holders_.find(id);
   if (holder == holders_.end()) return;
   holder->second.alive -= count;
-  if (holder->second.alive == 0 && holder->second.evictable.empty()) holders_.erase(holder);
+  if (holder->second.alive == 0 && !holder->second.holds_evictable()) holders_.erase(holder);
 }
 
 void AdmissionControl::Leave(const std::shared_ptr<LiveRequest>& request, int64_t prompt_tokens,
@@ -259,7 +277,12 @@ void AdmissionControl::Leave(const std::shared_ptr<EmbeddingBatch>& batch) {
   if (batch->entered_tenant) {
     tenant->Leave(batch->embeddings.prompt_tokens, 0, options_.clock->Now());
   }
-  LeaveHolder(TenantId(tenant), 1);
+  const uint32_t id = TenantId(tenant);
+  if (const auto holder = holders_.find(id); holder != holders_.end()) {
+    holder->second.batches.erase(batch->number);
+  }
+  num_evicting_ -= batch->evicted ? 1 : 0;
+  LeaveHolder(id, batch->evicted ? 0 : 1);
   batches_.erase(batch);
   batch_bytes_ -= batch->bytes;
   if (--num_alive_ == 0) idle_.notify_all();

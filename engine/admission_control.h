@@ -45,7 +45,9 @@ class AdmissionControl {
   // they may come in; `checked` is Check's status. Every Enter has a Leave for each choice, or for
   // the batch, also where it was refused.
   absl::Status Enter(const Choices& choices, const absl::Status& checked);
-  absl::Status Enter(const std::shared_ptr<EmbeddingBatch>& batch, const absl::Status& checked);
+  // `evicted` gets the batches that had to make room, for the caller to cancel (kEvicted).
+  absl::Status Enter(const std::shared_ptr<EmbeddingBatch>& batch, const absl::Status& checked,
+                     std::vector<std::shared_ptr<EmbeddingBatch>>* evicted);
 
   // Counts a sequence out. Call before the client learns of the end, so that its next request finds
   // capacity. The tokens are what the sequence has used.
@@ -83,12 +85,20 @@ class AdmissionControl {
   // The sequences of one tenant.
   struct Holder {
     int64_t alive = 0;  // sequences and batches, without those that were evicted
-    std::map<uint64_t, Choices> evictable;  // requests by their first key: the latest come last
+    // Requests by their first key, batches by their number: the latest come last. A batch sends
+    // nothing before its end.
+    std::map<uint64_t, Choices> evictable;
+    std::map<uint64_t, std::shared_ptr<EmbeddingBatch>> batches;
+    bool holds_evictable() const { return !evictable.empty() || !batches.empty(); }
+  };
+  struct Evicted {
+    Choices choices;
+    std::vector<std::shared_ptr<EmbeddingBatch>> batches;
   };
 
   absl::Status QueueIsFull() const;
-  bool MakeRoom(uint32_t tenant, Choices& evicted);
-  void EvictOne(Holder& holder, Choices& evicted);
+  bool MakeRoom(uint32_t tenant, Evicted& evicted);
+  void EvictOne(Holder& holder, Evicted& evicted);
   void LeaveHolder(uint32_t id, int64_t count);
 
   const EngineOptions& options_;
@@ -105,7 +115,8 @@ class AdmissionControl {
   std::condition_variable idle_;
   absl::flat_hash_set<std::shared_ptr<LiveRequest>> requests_;
   absl::flat_hash_set<std::shared_ptr<EmbeddingBatch>> batches_;
-  size_t batch_bytes_ = 0;              // of batches_
+  size_t batch_bytes_ = 0;  // of batches_
+  uint64_t next_batch_ = 0;
   std::map<uint32_t, Holder> holders_;  // by Tenant::id; 0: of none
   int64_t num_evicting_ = 0;            // evicted, and not yet left
   int64_t num_alive_ = 0;  // requests_, and of each batch as many inputs as run, at least one

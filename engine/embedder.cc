@@ -50,7 +50,9 @@ std::function<void()> Embedder::Embed(EmbedRequest request,
   batch->bytes = sizeof(Token) * bytes +
                  batch->request.inputs.size() * (sizeof(Prompt) + sizeof(std::vector<Token>) +
                                                  parts_.info.embedding_size * sizeof(float));
-  absl::Status status = parts_.admission.Enter(batch, checked);
+  std::vector<Batch> evicted;
+  absl::Status status = parts_.admission.Enter(batch, checked, &evicted);
+  for (const Batch& other : evicted) Cancel(*other, CancelReason::kEvicted);
   if (status.ok())
     status = parts_.pool->Submit(TenantId(batch->request.tenant), bytes,
                                  [this, batch] { Prepare(batch); });

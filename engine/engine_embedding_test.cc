@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/engine_test_util.h"
+#include "engine/tenant.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -259,6 +260,31 @@ TEST(EngineEmbeddingTest, LargeBatchesLeaveCapacityForOthers) {
 }
 
 // All embeddings that are alive are bounded together, whatever one request asks for.
+TEST(EngineEmbeddingTest, AFullQueueEvictsTheLatestOfTheTenantThatHoldsMost) {
+  auto script = std::make_shared<Script>("");
+  script->Hold();
+  EngineOptions options;
+  options.max_waiting = 2;
+  auto engine = MakeEncoder(script, options);
+  const auto ask = [&](uint32_t tenant) {
+    EmbedRequest request = Inputs({"abc"});
+    request.tenant =
+        std::make_shared<Tenant>(tenant, TenantLimits(), std::make_shared<TenantUsage>());
+    return Call(*engine, std::move(request));
+  };
+  std::vector<Call> flood;
+  for (int i = 0; i < 6; ++i) flood.push_back(ask(1));
+  EXPECT_EQ(ask(1).Get().status().code(), absl::StatusCode::kResourceExhausted);
+  Call light = ask(2);
+  const absl::Status evicted = flood[5].Get().status();
+  EXPECT_EQ(evicted.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(evicted.message()), HasSubstr("the queue is full"));
+  script->Release();
+  EXPECT_TRUE(light.Get().ok());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(flood[i].Get().ok()) << i;
+  EXPECT_TRUE(engine->WaitIdle(Clock::Real().Now() + kHang));
+}
+
 TEST(EngineEmbeddingTest, TheMemoryOfAllIsBounded) {
   auto script = std::make_shared<Script>("");
   script->Hold();

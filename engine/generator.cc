@@ -133,6 +133,7 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
       if (TakeUnread(choices)) Prepare(choices);
     });
     if (!status.ok() && !TakeUnread(choices)) return streams;  // it was late
+    if (!status.ok() && first.tenant != nullptr) first.tenant->GiveBack();
     if (status.ok()) {
       const GenerateRequest& asked = choices.front()->request;
       parts_.metrics.OnAccept(asked.n, asked.max_tokens);

@@ -44,7 +44,7 @@ struct LiveRequest {
   // the first to get a token sets it.
   std::shared_ptr<std::atomic<bool>> prompt_counted;
 
-  // Shared by the request's choices. Null: an input of a batch, which is never evicted.
+  // Shared by the request's choices. Null: an input of a batch, which is evicted as a whole.
   std::shared_ptr<std::atomic<OutputState>> output;
   // Guarded by AdmissionControl's lock.
   bool entered_tenant = false;  // it is counted with its tenant
