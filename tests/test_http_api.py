@@ -76,6 +76,14 @@ def test_prompts_of_every_kind(fake_server):
     assert {c["choices"][0]["index"] for c in streamed} == {0, 1}
 
 
+def test_a_long_prompt_is_echoed_with_its_logprobs(fake_server):
+    """It is larger than what may lie unread of an answer, whose first token follows it at once."""
+    body = {**COMPLETION, "prompt": "x" * 6000, "echo": True, "logprobs": 5, "ignore_eos": True}
+    whole = post(fake_server, "/v1/completions", body)
+    assert whole.status_code == 200 and len(whole.json()["choices"][0]["logprobs"]["tokens"]) == 6004
+    assert post(fake_server, "/v1/completions", {**body, "stream": True}).text.endswith("data: [DONE]\n\n")
+
+
 def test_logprobs_of_prompt_and_answer(fake_server):
     body = {**COMPLETION, "echo": True, "logprobs": 2, "ignore_eos": True}
     choice = post(fake_server, "/v1/completions", body).json()["choices"][0]

@@ -181,14 +181,17 @@ def test_limits_and_metrics_by_tenant(keyed):
     server, _ = keyed
     answers = [complete(server, "few") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert 1 <= int(answers[2].headers["Retry-After"]) <= 30
+    assert 1 < int(answers[2].headers["Retry-After"]) <= 30
+    with pytest.raises(grpc.RpcError) as error:
+        list(connect(server.grpc).Generate(pb.GenerateRequest(text="x"), timeout=30, metadata=[("authorization", "Bearer key-few")]))
+    assert 1 < int(dict(error.value.trailing_metadata())["retry-after"]) <= 30
     assert complete(server, "one", n=2).status_code == 429
     assert complete(server, "one").status_code == 200
     for priority, status in ((None, 200), (4, 400), (5, 200), (10, 400)):
         assert complete(server, "low", **({} if priority is None else {"priority": priority})).status_code == status
     text = httpx.get(server.http + "/metrics", headers=bearer("metrics")).text
     assert 'millrace_tenant_requests_total{tenant="few"} 2' in text
-    assert 'millrace_tenant_refused_total{tenant="few"} 1' in text
+    assert 'millrace_tenant_refused_total{tenant="few"} 2' in text
     assert 'millrace_tenant_generation_tokens_total{tenant="few"} 8' in text
     assert 'millrace_tenant_streams{tenant="few"} 0' in text
 
