@@ -53,9 +53,16 @@ std::function<void()> Embedder::Embed(EmbedRequest request,
   std::vector<Batch> evicted;
   absl::Status status = parts_.admission.Enter(batch, checked, &evicted);
   for (const Batch& other : evicted) Cancel(*other, CancelReason::kEvicted);
-  if (status.ok())
-    status = parts_.pool->Submit(TenantId(batch->request.tenant), bytes,
-                                 [this, batch] { Prepare(batch); });
+  if (status.ok()) {
+    {
+      const std::lock_guard lock(mutex_);
+      unread_.insert(batch);
+    }
+    status = parts_.pool->Submit(TenantId(batch->request.tenant), bytes, [this, batch] {
+      if (TakeUnread(batch)) Prepare(batch);
+    });
+    if (!status.ok() && !TakeUnread(batch)) return [] {};  // it was late
+  }
   if (status.ok()) return [this, batch] { Cancel(*batch, CancelReason::kClientGone); };
   parts_.admission.CountRefusal(status);
   {
@@ -64,6 +71,28 @@ std::function<void()> Embedder::Embed(EmbedRequest request,
   }
   End(batch);
   return [] {};
+}
+
+bool Embedder::TakeUnread(const Batch& batch) {
+  const std::lock_guard lock(mutex_);
+  return unread_.erase(batch) > 0;
+}
+
+// ---- On the watchdog's thread ----
+
+void Embedder::EndUnread(SteadyTime now) {
+  std::vector<Batch> over;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = unread_.begin(); it != unread_.end();) {
+      const auto here = it++;
+      const std::lock_guard batch_lock((*here)->mutex);
+      if (now < (*here)->deadline.value_or(SteadyTime::max()) && (*here)->status.ok()) continue;
+      over.push_back(*here);
+      unread_.erase(here);
+    }
+  }
+  for (const Batch& batch : over) Prepare(batch);  // which ends it before it is read
 }
 
 // ---- On the text pool ----

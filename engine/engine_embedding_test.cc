@@ -193,6 +193,30 @@ TEST(EngineEmbeddingTest, ADeadlineEndsARequest) {
   script->Release();
 }
 
+TEST(EngineEmbeddingTest, ADeadlineHoldsWhileTheTextPoolIsBusy) {
+  EngineOptions options;
+  ASSERT_EQ(options.text_threads, 2);
+  auto engine = MakeEncoder(std::make_shared<Script>(""), options);
+  std::promise<void> open;
+  const std::shared_future<void> opened = open.get_future().share();
+  std::promise<void> entered[2];
+  for (std::promise<void>& one : entered) {
+    engine->Tokenize({.prompt = "abc"}, [&one, opened](const auto&) {
+      one.set_value();
+      opened.wait();
+    });
+    one.get_future().wait();
+  }
+  EmbedRequest late = Inputs({"abc"});
+  late.deadline = absl::Now() + absl::Milliseconds(20);
+  EXPECT_EQ(Embed(*engine, late).status().code(), absl::StatusCode::kDeadlineExceeded);
+  Call unwanted(*engine, Inputs({"abc"}));
+  unwanted.GiveUp();
+  EXPECT_EQ(unwanted.Get().status().code(), absl::StatusCode::kCancelled);
+  open.set_value();
+  EXPECT_TRUE(Embed(*engine, Inputs({"abc"})).ok());
+}
+
 TEST(EngineEmbeddingTest, AnEngineThatEndsAnswersFirst) {
   auto script = std::make_shared<Script>("");
   script->Hold();

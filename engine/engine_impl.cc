@@ -120,7 +120,7 @@ EngineImpl::EngineImpl(EngineOptions options, SequenceDefaults defaults, EngineI
       generator_(&parts_),
       embedder_(&parts_) {
   parts_.loop.Start();
-  watchdog_ = std::make_unique<Watchdog>(&parts_, &generator_);
+  watchdog_ = std::make_unique<Watchdog>(&parts_, &generator_, &embedder_);
 }
 
 EngineImpl::~EngineImpl() {

@@ -157,27 +157,17 @@ void Generator::EndUnread(SteadyTime now) {
   {
     const std::lock_guard lock(mutex_);
     for (auto it = unread_.begin(); it != unread_.end();) {
-      const Choices& choices = it->second;
-      const auto deadline = choices.front()->deadline;
-      const bool late = deadline.has_value() && now >= *deadline;
-      for (size_t i = 0; late && i < choices.size(); ++i) {
-        choices[i]->SetCancelled(CancelReason::kDeadline);
-      }
-      const bool ends = std::all_of(choices.begin(), choices.end(),
-                                    [](const auto& choice) { return choice->cancelled(); });
-      if (ends) over.push_back(choices);
       const auto here = it++;
-      if (ends) unread_.erase(here);
+      const Choices& choices = here->second;
+      const bool late = now >= choices.front()->deadline.value_or(SteadyTime::max());
+      if (late || std::all_of(choices.begin(), choices.end(),
+                              [](const auto& choice) { return choice->cancelled(); })) {
+        over.push_back(choices);
+        unread_.erase(here);
+      }
     }
   }
-  for (const Choices& choices : over) {
-    for (const auto& request : choices) {
-      request->answer.emplace(&parts_.text->tokenizer(), &request->request);
-      parts_.ShardOf(*request).DeliverEnd(request, EndReason::kCancelled,
-                                          CancelStatus(*request->cancelled()), now);
-    }
-    parts_.admission.LeaveText(choices.size());
-  }
+  for (const Choices& choices : over) Prepare(choices);  // which ends them before they are read
 }
 
 // ---- On the text pool ----

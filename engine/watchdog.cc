@@ -16,8 +16,8 @@ constexpr Duration kFarTooLate = std::chrono::seconds(2);
 
 }  // namespace
 
-Watchdog::Watchdog(EngineParts* parts, Generator* generator)
-    : parts_(*parts), generator_(*generator), thread_([this] { Run(); }) {}
+Watchdog::Watchdog(EngineParts* parts, Generator* generator, Embedder* embedder)
+    : parts_(*parts), generator_(*generator), embedder_(*embedder), thread_([this] { Run(); }) {}
 
 Watchdog::~Watchdog() {
   {
@@ -39,6 +39,7 @@ void Watchdog::Run() {
     CheckStall(now);
     CancelSlowReaders(now);
     generator_.EndUnread(now);
+    embedder_.EndUnread(now);
     lock.lock();
   }
 }

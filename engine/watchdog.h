@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "engine/embedder.h"
 #include "engine/engine_parts.h"
 #include "engine/generator.h"
 
@@ -16,8 +17,8 @@ namespace millrace {
 
 class Watchdog {
  public:
-  // Both outlive this.
-  Watchdog(EngineParts* parts, Generator* generator);
+  // All outlive this.
+  Watchdog(EngineParts* parts, Generator* generator, Embedder* embedder);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
@@ -32,6 +33,7 @@ class Watchdog {
 
   EngineParts& parts_;
   Generator& generator_;
+  Embedder& embedder_;
   std::atomic<bool> stalled_ = false;
   // When this thread last came far too late: the process was stopped, or the machine slept, and
   // that time was no device's and no reader's. Its own thread's alone.
