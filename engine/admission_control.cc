@@ -261,7 +261,7 @@ void AdmissionControl::Leave(const std::shared_ptr<LiveRequest>& request, int64_
   if (request->entered_tenant) {
     tenant->Leave(prompt_tokens, generation_tokens, options_.clock->Now());
   }
-  // A request whose first choice has ended has sent something.
+  // A request whose first choice has ended has sent something, or nothing is left to be evicted.
   if (const auto holder = holders_.find(id); holder != holders_.end()) {
     holder->second.evictable.erase(request->key - request->choice);
   }

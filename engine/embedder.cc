@@ -58,10 +58,12 @@ std::function<void()> Embedder::Embed(EmbedRequest request,
       const std::lock_guard lock(mutex_);
       unread_.insert(batch);
     }
-    status = parts_.pool->Submit(TenantId(batch->request.tenant), bytes, [this, batch] {
+    const std::shared_ptr<const Tenant>& tenant = batch->request.tenant;
+    status = parts_.pool->Submit(TenantId(tenant), batch.get(), bytes, [this, batch] {
       if (TakeUnread(batch)) Prepare(batch);
     });
     if (!status.ok() && !TakeUnread(batch)) return [] {};  // it was late
+    if (!status.ok() && tenant != nullptr) tenant->GiveBack();
   }
   if (status.ok()) return [this, batch] { Cancel(*batch, CancelReason::kClientGone); };
   parts_.admission.CountRefusal(status);
@@ -92,6 +94,10 @@ void Embedder::EndUnread(SteadyTime now) {
       unread_.erase(here);
     }
   }
+  if (over.empty()) return;
+  absl::flat_hash_set<const void*> owners;
+  for (const Batch& batch : over) owners.insert(batch.get());
+  parts_.pool->Withdraw(owners);
   for (const Batch& batch : over) Prepare(batch);  // which ends it before it is read
 }
 
@@ -323,7 +329,7 @@ void Embedder::End(const Batch& batch) {
   };
   // Writing many embeddings takes the endpoint some time; it is the text pool's, not the shard's.
   if (!batch->status.ok() ||
-      !parts_.pool->Submit(TenantId(batch->request.tenant), bytes, answer).ok())
+      !parts_.pool->Submit(TenantId(batch->request.tenant), nullptr, bytes, answer).ok())
     answer();
 }
 

@@ -33,11 +33,11 @@ struct EmbeddingBatch {
   const std::function<void(absl::StatusOr<Embeddings>)> done;
   const SteadyTime arrival;
   std::optional<SteadyTime> deadline;
+  size_t bytes = 0;  // of the inputs and of their embeddings
   // Guarded by AdmissionControl's lock.
   uint64_t number = 0;          // in the order of arrival
   bool entered_tenant = false;  // it is counted with its tenant
   bool evicted = false;
-  size_t bytes = 0;  // of the inputs and of their embeddings
 
   std::mutex mutex;  // guards what follows, until `ended`; then whoever ended it owns all
   std::vector<std::optional<int32_t>> second_types;  // of pairs (SequenceRequest)

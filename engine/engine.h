@@ -18,10 +18,11 @@
 
 namespace millrace {
 
-// The answer to one request: filled by an output shard, read by one endpoint. Thread-safe.
+// The answer to one request: filled by the engine's threads, one after another, read by one
+// endpoint. Thread-safe.
 //
-// Bounded: events of more than 1 MiB, or of 30 s without a Next(), end the request (kTooSlow). The
-// engine never waits for a reader.
+// Bounded: events of more than 1 MiB beside an echoed prompt, or of 30 s without a Next(), end the
+// request (kTooSlow). The engine never waits for a reader.
 class ResponseStream {
  public:
   ResponseStream() = default;
@@ -113,9 +114,10 @@ class Engine : public ServedModel {
                                                                 std::function<void()> ready) = 0;
 
   // Computes the embeddings of the inputs, all or none. The request is admitted once, as one that
-  // waits: what was accepted is finished by a drain, and never refused for want of capacity. `done`
-  // is called once: from a thread of the text pool if there are embeddings and it is not full, else
-  // from any, perhaps before Embed returns. Errors as Generate's, and those of an input name it;
+  // waits: what was accepted is finished by a drain, and not refused for want of capacity, but that
+  // all of it may have to make room for a tenant that holds less (kEvicted). `done` is called once:
+  // from a thread of the text pool if there are embeddings and it is not full, else from any,
+  // perhaps before Embed returns. Errors as Generate's, and those of an input name it;
   // ResourceExhausted is also more embeddings at once than there is memory for (EngineOptions).
   //
   // Returns what gives the request up (kClientGone), at any time, also after its end.

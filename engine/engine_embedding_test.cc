@@ -283,7 +283,6 @@ TEST(EngineEmbeddingTest, LargeBatchesLeaveCapacityForOthers) {
   EXPECT_EQ(Metric(*engine, kRejections, "reason=\"queue_full\""), 0);
 }
 
-// All embeddings that are alive are bounded together, whatever one request asks for.
 TEST(EngineEmbeddingTest, AFullQueueEvictsTheLatestOfTheTenantThatHoldsMost) {
   auto script = std::make_shared<Script>("");
   script->Hold();
@@ -309,6 +308,7 @@ TEST(EngineEmbeddingTest, AFullQueueEvictsTheLatestOfTheTenantThatHoldsMost) {
   EXPECT_TRUE(engine->WaitIdle(Clock::Real().Now() + kHang));
 }
 
+// All embeddings that are alive are bounded together, whatever one request asks for.
 TEST(EngineEmbeddingTest, TheMemoryOfAllIsBounded) {
   auto script = std::make_shared<Script>("");
   script->Hold();

@@ -173,7 +173,7 @@ void EngineImpl::Tokenize(TokenizeRequest request,
     }
     done(std::move(result));
   };
-  if (absl::Status status = parts_.pool->Submit(0, bytes, std::move(work)); !status.ok())
+  if (absl::Status status = parts_.pool->Submit(0, nullptr, bytes, std::move(work)); !status.ok())
     done(status);
 }
 
@@ -198,7 +198,7 @@ void EngineImpl::Detokenize(DetokenizeRequest request,
     }
     done(Decode(tokenizer, request.tokens, /*skip_special=*/false));
   };
-  if (absl::Status status = parts_.pool->Submit(0, bytes, std::move(work)); !status.ok())
+  if (absl::Status status = parts_.pool->Submit(0, nullptr, bytes, std::move(work)); !status.ok())
     done(status);
 }
 

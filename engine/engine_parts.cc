@@ -13,9 +13,6 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kEngine);
 
-// gRPC counts a call's deadline in whole milliseconds, so it may be a little ahead of ours.
-constexpr std::chrono::milliseconds kDeadlineSlack(10);
-
 std::vector<std::unique_ptr<OutputShard>> StartShards(int count, ShardListener* listener) {
   std::vector<std::unique_ptr<OutputShard>> shards;
   for (int i = 0; i < count; ++i) shards.push_back(std::make_unique<OutputShard>(listener));
@@ -54,7 +51,8 @@ void EngineParts::Cancel(const std::shared_ptr<LiveRequest>& request, CancelReas
 }
 
 CancelReason EngineParts::ReasonBy(std::optional<SteadyTime> deadline, CancelReason reason) const {
-  const bool is_due = deadline.has_value() && *deadline - clock.Now() <= kDeadlineSlack;
+  const bool is_due =
+      deadline.has_value() && *deadline - clock.Now() <= absl::ToChronoNanoseconds(kDeadlineSlack);
   return is_due && reason == CancelReason::kClientGone ? CancelReason::kDeadline : reason;
 }
 

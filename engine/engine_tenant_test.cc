@@ -124,6 +124,24 @@ TEST(EngineTenantTest, NorAreTheOtherPromptsOfItsStream) {
   EXPECT_EQ(second.ReadAll().reason, FinishReason::kStop);
 }
 
+// An answer of one token is sent as its end, all at once.
+TEST(EngineTenantTest, NorAfterAWholeAnswerOfTheStream) {
+  auto script = std::make_shared<Script>("hello");
+  auto engine = MakeEngine(script, TwoWait());
+  GenerateRequest request = Request(MakeTenant(1));
+  request.joint_output = std::make_shared<std::atomic<OutputState>>(OutputState::kNone);
+  request.max_tokens = 1;
+  EXPECT_EQ(Reader(engine.get(), request).ReadAll().reason, FinishReason::kLength);
+  script->Hold();
+  request.max_tokens.reset();
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (int i = 0; i < 6; ++i) readers.push_back(std::make_unique<Reader>(engine.get(), request));
+  Reader newcomer(engine.get(), Request(MakeTenant(2)));
+  EXPECT_EQ(newcomer.ReadAll().status.code(), absl::StatusCode::kResourceExhausted);
+  script->Release();
+  for (const auto& reader : readers) EXPECT_EQ(reader->ReadAll().reason, FinishReason::kStop);
+}
+
 TEST(EngineTenantTest, PrefixesAreFoundByTheSameSaltAlone) {
   auto engine = MakeEngine(std::make_shared<Script>("hello"));
   const std::string prompt(100, 'p');

@@ -129,9 +129,10 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
       unread_.emplace(choices.front()->key, choices);
     }
     const GenerateRequest& first = choices.front()->request;
-    status = parts_.pool->Submit(TenantId(first.tenant), TextBytes(first), [this, choices] {
-      if (TakeUnread(choices)) Prepare(choices);
-    });
+    status = parts_.pool->Submit(TenantId(first.tenant), choices.front().get(), TextBytes(first),
+                                 [this, choices] {
+                                   if (TakeUnread(choices)) Prepare(choices);
+                                 });
     if (!status.ok() && !TakeUnread(choices)) return streams;  // it was late
     if (!status.ok() && first.tenant != nullptr) first.tenant->GiveBack();
     if (status.ok()) {
@@ -167,6 +168,10 @@ void Generator::EndUnread(SteadyTime now) {
       }
     }
   }
+  if (over.empty()) return;
+  absl::flat_hash_set<const void*> owners;
+  for (const Choices& choices : over) owners.insert(choices.front().get());
+  parts_.pool->Withdraw(owners);
   for (const Choices& choices : over) Prepare(choices);  // which ends them before they are read
 }
 

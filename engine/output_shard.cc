@@ -121,6 +121,10 @@ void OutputShard::End(const std::shared_ptr<LiveRequest>& request, SequenceEnd e
   AnswerText& answer = *request->answer;
   if (end.status.ok() && !answer.ended()) answer.Flush(&output);
   if (end.status.ok() || answer.ended()) answer.FinishParsing(&output);
+  // An answer whose first event is its last has gone through no Push.
+  if (!request->lost_output && (end.status.ok() || answer.ended())) {
+    request->lost_output = !request->MaySend();
+  }
   if (request->lost_output) output = {};
   end.generated_tokens = answer.num_tokens();
   output.finish = MakeFinish(*request, end);

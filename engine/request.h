@@ -256,6 +256,10 @@ enum class CancelReason {
   kBatchFailed,  // another input of the same request has failed
 };
 
+// gRPC counts a call's deadline in whole milliseconds, on both sides: a client may go, or a call
+// end, so much before the deadline is reached here.
+inline constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(10);
+
 // Returns the status of a request that was ended so, fit to be shown to the client.
 absl::Status CancelStatus(CancelReason reason);
 

@@ -1,5 +1,5 @@
-// The bounded queue of one answer's events, between the output shard that fills it and the endpoint
-// that reads it.
+// The bounded queue of one answer's events, between the engine's threads and the endpoint that
+// reads it.
 #ifndef MILLRACE_ENGINE_RESPONSE_BUFFER_H_
 #define MILLRACE_ENGINE_RESPONSE_BUFFER_H_
 

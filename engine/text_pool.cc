@@ -1,5 +1,6 @@
 #include "engine/text_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/strings.h"
@@ -21,7 +22,8 @@ TextPool::~TextPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-absl::Status TextPool::Submit(uint32_t tenant, size_t bytes, std::function<void()> work) {
+absl::Status TextPool::Submit(uint32_t tenant, const void* owner, size_t bytes,
+                              std::function<void()> work) {
   {
     std::lock_guard lock(mutex_);
     if (num_waiting_ >= capacity_) {
@@ -34,12 +36,31 @@ absl::Status TextPool::Submit(uint32_t tenant, size_t bytes, std::function<void(
     const bool is_long = bytes >= kLongBytes;
     std::deque<Job>& lane = is_long ? long_[tenant] : short_;
     if (is_long && lane.empty()) turns_.push_back(tenant);
-    lane.push_back({next_number_++, bytes, std::move(work)});
+    lane.push_back({next_number_++, owner, bytes, std::move(work)});
     ++num_waiting_;
     waiting_bytes_ += bytes;
   }
   changed_.notify_one();
   return absl::OkStatus();
+}
+
+void TextPool::Withdraw(const absl::flat_hash_set<const void*>& owners) {
+  std::vector<Job> withdrawn;  // let go without the lock
+  std::lock_guard lock(mutex_);
+  const auto withdraw = [&](std::deque<Job>& lane) {
+    const auto kept = std::stable_partition(
+        lane.begin(), lane.end(), [&](const Job& job) { return !owners.contains(job.owner); });
+    for (auto job = kept; job != lane.end(); ++job) {
+      --num_waiting_;
+      waiting_bytes_ -= job->bytes;
+      withdrawn.push_back(std::move(*job));
+    }
+    lane.erase(kept, lane.end());
+  };
+  withdraw(short_);
+  for (auto& [tenant, lane] : long_) withdraw(lane);
+  std::erase_if(turns_, [this](uint32_t tenant) { return long_.at(tenant).empty(); });
+  std::erase_if(long_, [](const auto& lane) { return lane.second.empty(); });
 }
 
 bool TextPool::MayTakeLong() const { return !long_.empty() && long_running_ < max_long_; }

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 
 namespace millrace {
@@ -33,13 +34,18 @@ class TextPool {
   // Runs what waits, then ends.
   ~TextPool();
 
-  // Queues `work` on a text of `bytes` bytes, for a tenant (Tenant::id; 0: none). Never waits.
-  // Returns ResourceExhausted if the pool is full; `work` will then not run.
-  absl::Status Submit(uint32_t tenant, size_t bytes, std::function<void()> work);
+  // Queues `work` on a text of `bytes` bytes, for a tenant (Tenant::id; 0: none) and an owner, who
+  // may be anyone or null. Never waits. Returns ResourceExhausted if the pool is full; `work` will
+  // then not run.
+  absl::Status Submit(uint32_t tenant, const void* owner, size_t bytes, std::function<void()> work);
+
+  // Drops the work of these owners that has not begun.
+  void Withdraw(const absl::flat_hash_set<const void*>& owners);
 
  private:
   struct Job {
     uint64_t number;  // in the order of Submit
+    const void* owner;
     size_t bytes;
     std::function<void()> work;
   };

@@ -52,7 +52,7 @@ std::optional<absl::Time> Deadline(const grpc::ServerContextBase& context) {
 }
 
 absl::Status GoneStatus(const grpc::ServerContextBase& context) {
-  if (absl::Now() >= Deadline(context).value_or(absl::InfiniteFuture())) {
+  if (Deadline(context).value_or(absl::InfiniteFuture()) - absl::Now() <= kDeadlineSlack) {
     return CancelStatus(CancelReason::kDeadline);
   }
   return absl::CancelledError("the client went away");

@@ -16,16 +16,15 @@ namespace millrace {
 
 // Hands its prompts to the engine and turns their events into an answer: whole, or one server-sent
 // event for each event that has something to show. A refusal that comes before the first chunk is
-// an answer with its own status; an error after it is an event in the stream, after which the
-// connection closes.
+// an answer with its own status; an error after it is the last event of the stream.
 //
 // A stream of several prompts begins when all were taken in, so that one that is refused refuses
-// the request, whatever the others have got meanwhile.
+// the request. What the others get meanwhile is kept here, as of a whole answer.
 //
 // The prompt's echo comes with its first choice and is shown in each, one after another; the others
 // wait for it.
 //
-// Takes events only when polled, so that an unread answer stays in the engine's bounded buffers.
+// Takes events only when polled: an unread stream stays in the engine's bounded buffers.
 // Destroying it cancels what is unfinished (kClientGone).
 class Generation : public Answer {
  public:
