@@ -494,6 +494,17 @@ TEST_F(LoadTest, Contradictions) {
        {},
        "flag --otlp-traces-endpoint: got \"http://h:1\", but an AOTInductor package (.pt2) without "
        "--tokenizer has only tensors, of the types that it was compiled for"},
+      {{"--otlp-traces-endpoint=http://me:secret@h"},
+       {},
+       "flag --otlp-traces-endpoint: got \"http://me:secret@h\", expected http:// or https:// and "
+       "a "
+       "host, perhaps with a port and a path, without a user (OTEL_EXPORTER_OTLP_HEADERS has "
+       "credentials), a query and spaces"},
+      {{"--otlp-traces-endpoint=http://"},
+       {},
+       "flag --otlp-traces-endpoint: got \"http://\", expected http:// or https:// and a "
+       "host, perhaps with a port and a path, without a user (OTEL_EXPORTER_OTLP_HEADERS has "
+       "credentials), a query and spaces"},
       {{"--device=cuda", "--faults=cuda.hang,fake.hang"},
        {},
        "flag --faults: got \"cuda.hang,fake.hang\", but the points of this device begin with "

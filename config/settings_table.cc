@@ -350,10 +350,17 @@ std::vector<Setting> LogSettings() {
           Text({"otlp-traces-endpoint", "URL",
                 "collector of traces (OTLP, protobuf over HTTP) that gets a span of each request, "
                 "as http://localhost:4318; without it nothing is traced"},
-               "http:// or https:// and a host, perhaps with a port and a path",
+               "http:// or https:// and a host, perhaps with a port and a path, without a user "
+               "(OTEL_EXPORTER_OTLP_HEADERS has credentials), a query and spaces",
                &Settings::otlp_traces_endpoint,
                [](std::string_view url) {
-                 return url.empty() || url.starts_with("http://") || url.starts_with("https://");
+                 if (url.empty()) return true;
+                 const size_t scheme = url.find("://");
+                 if (scheme == url.npos) return false;
+                 const std::string_view host = url.substr(scheme + 3);
+                 return (url.starts_with("http://") || url.starts_with("https://")) &&
+                        !host.empty() && host.find_first_of("/:") != 0 &&
+                        url.find_first_of("@?# ") == url.npos && IsText(url, 2048);
                })),
       ForServing(Switch("log-prompts", "let log lines hold the text of prompts and answers",
                         &Settings::log_prompts)),

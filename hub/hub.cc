@@ -156,6 +156,7 @@ absl::StatusOr<std::string> FetchHubModel(const HubRequest& request) {
   MILLRACE_ASSIGN_OR_RETURN(HubOptions options, HubOptionsOfEnvironment());
   options.offline = options.offline || request.offline;
   options.stop = request.stop == nullptr ? &never : request.stop;
+  options.progress = request.progress;
   if (!options.endpoint.starts_with("https://") && !options.endpoint.starts_with("http://")) {
     return absl::InvalidArgumentError(StrCat("hub: HF_ENDPOINT is ", Printable(options.endpoint),
                                              "; allowed: a URL of https, or http"));

@@ -16,17 +16,35 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxToken = 4096;
+constexpr char kVariableCharacters[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
 
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-// Expands "~/cache" to a folder of HOME.
+// Expands "~/cache" to a folder of HOME, and $NAME and ${NAME} to the variable if it is set, as
+// huggingface_hub does.
 std::string Expanded(std::string path) {
   const std::string home = Variable("HOME");
   if (!home.empty() && (path == "~" || path.starts_with("~/"))) path.replace(0, 1, home);
-  return path;
+  std::string expanded;
+  for (size_t at = 0; at < path.size();) {
+    const bool braced = path.compare(at, 2, "${") == 0;
+    const size_t begin = at + (braced ? 2 : 1);
+    const size_t end = std::min(path.find_first_not_of(kVariableCharacters, begin), path.size());
+    const bool named = path[at] == '$' && end > begin && (!braced || path.substr(end, 1) == "}");
+    const char* const value =
+        named ? std::getenv(path.substr(begin, end - begin).c_str()) : nullptr;
+    if (value == nullptr) {
+      expanded += path[at++];
+    } else {
+      expanded += value;
+      at = end + (braced ? 1 : 0);
+    }
+  }
+  return expanded;
 }
 
 bool IsTrue(std::string text) {

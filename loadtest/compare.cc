@@ -75,7 +75,8 @@ std::string ComparedFigure::Change() const {
 }
 
 std::string ComparedFigure::Verdict() const {
-  if (a == 0 || !(std::abs(b / a - 1) > kNoise)) return "";
+  const bool differs = a == 0 ? b != 0 : std::abs(b / a - 1) > kNoise;
+  if (!differs) return "";
   return (b > a) == more_is_better ? "better" : "worse";
 }
 

@@ -3,10 +3,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <boost/system/system_error.hpp>
 #include <deque>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "base/strings.h"
@@ -161,19 +164,6 @@ absl::StatusOr<RunResult> Runner::Run(const Options& options) const {
   return RunWith(options, workload, !options.quiet);
 }
 
-void Runner::RunThread(RunShared& shared, Driver& driver) const {
-  const Options& options = shared.options;
-  if (options.protocol == Protocol::kHttp) {
-    HttpClient client(url_, endpoints_, http_tls_.get(), driver);
-    driver.set_client(client);
-    client.Run();
-    return;
-  }
-  GrpcClient client(*grpc_, ConnectionsPerThread(options, shared.threads), driver);
-  driver.set_client(client);
-  client.Run();
-}
-
 absl::StatusOr<RunResult> Runner::RunWith(const Options& options, const Workload& workload,
                                           bool show) const {
   RunShared shared{.options = options,
@@ -187,14 +177,32 @@ absl::StatusOr<RunResult> Runner::RunWith(const Options& options, const Workload
   for (int i = 0; i < shared.threads; ++i) {
     drivers.emplace_back(shared, i, progress[static_cast<size_t>(i)]);
   }
+  // All are made before the first one takes the descriptors of its connections.
+  std::deque<HttpClient> http;
+  std::deque<GrpcClient> grpc;
+  std::vector<std::function<void()>> runs;
+  const auto use = [&](Driver& driver, auto& client) {
+    driver.set_client(client);
+    runs.emplace_back([&client] { client.Run(); });
+  };
+  try {
+    for (Driver& driver : drivers) {
+      if (options.protocol == Protocol::kHttp) {
+        use(driver, http.emplace_back(url_, endpoints_, http_tls_.get(), driver));
+      } else {
+        use(driver,
+            grpc.emplace_back(*grpc_, ConnectionsPerThread(options, shared.threads), driver));
+      }
+    }
+  } catch (const boost::system::system_error& error) {  // no descriptor is left
+    return absl::ResourceExhaustedError(StrCat("cannot make a client: ", error.what()));
+  }
   const double cpu_before = CpuSeconds();
   {
     std::unique_ptr<ProgressDisplay> display;
     if (show) display = std::make_unique<ProgressDisplay>(progress);
     std::vector<std::jthread> threads;
-    for (Driver& driver : drivers) {
-      threads.emplace_back([&] { RunThread(shared, driver); });
-    }
+    for (const std::function<void()>& run : runs) threads.emplace_back(run);
   }
   RunResult result{.cpu_seconds = CpuSeconds() - cpu_before, .threads = shared.threads};
   for (Driver& driver : drivers) {

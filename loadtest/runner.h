@@ -50,7 +50,6 @@ class Runner {
   absl::StatusOr<double> PromptTokens(int64_t words) const;
   absl::StatusOr<RunResult> RunWith(const Options& options, const Workload& workload,
                                     bool show) const;
-  void RunThread(RunShared& shared, Driver& driver) const;
 
   Options options_;
   const std::atomic<bool>& stop_;

@@ -20,7 +20,16 @@ class Sweep {
  public:
   explicit Sweep(const Runner& runner) : runner_(runner) {}
 
+  // What was measured until an interruption is written, too.
   absl::Status Run() {
+    const absl::Status status = RunAll();
+    if (results_.empty() || (!status.ok() && !absl::IsCancelled(status))) return status;
+    MILLRACE_RETURN_IF_ERROR(Write());
+    return status;
+  }
+
+ private:
+  absl::Status RunAll() {
     const Options& options = runner_.options();
     for (const double rate : options.rates) MILLRACE_RETURN_IF_ERROR(RunRate(rate).status());
     for (const int64_t concurrency : options.concurrencies) {
@@ -34,10 +43,9 @@ class Sweep {
           FindHighestRate(options.rate.value_or(1), options.max_rate, options.steps, holds)
               .status());
     }
-    return Write();
+    return absl::OkStatus();
   }
 
- private:
   absl::StatusOr<bool> RunRate(double rate) {
     Options with = runner_.options();
     with.rate = rate;

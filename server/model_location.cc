@@ -115,6 +115,11 @@ absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
                                             " is no folder; allowed: auto, vllm, or a folder with "
                                             "generation_config.json"));
   }
+  constexpr char kFile[] = "generation_config.json";
+  if (!own && !std::filesystem::exists(std::filesystem::path(folder) / kFile, error)) {
+    return absl::NotFoundError(
+        absl::StrCat("generation-config: ", Printable(folder), " has no ", kFile));
+  }
   absl::StatusOr<GenerationConfig> config = ReadGenerationConfig(folder);
   if (!config.ok()) {
     return Annotate(config.status(), "generation-config (vllm does without)");

@@ -1,5 +1,7 @@
 #include "server/reloader.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/log.h"
@@ -38,6 +40,12 @@ void Reloader::Reload() {
 }
 
 absl::Status Reloader::ReloadLocked() {
+  // Reading a pipe would wait for whoever writes it, and no signal would be heard meanwhile.
+  const std::string& file = first_.settings.config;
+  if (std::error_code error; !file.empty() && !std::filesystem::is_regular_file(file, error)) {
+    return absl::FailedPreconditionError(StrCat(
+        "config: ", Printable(file), " is no regular file, which is read at the start only"));
+  }
   MILLRACE_ASSIGN_OR_RETURN(const Startup startup, load_());
   const Settings& settings = startup.settings;
   if (set_hosts_ != nullptr) {

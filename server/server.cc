@@ -1,10 +1,13 @@
 #include "server/server.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <future>
 #include <string>
@@ -45,6 +48,19 @@ constexpr Duration kLookEvery = std::chrono::milliseconds(20);
 
 // It takes milliseconds.
 constexpr Duration kLongestGrpcStart = std::chrono::seconds(30);
+
+// Removes a ready file of an earlier run, which would tell lies. InvalidArgument if something else
+// is there, as /dev/null, which a file that is renamed would replace.
+absl::Status RemoveReadyFile(const std::string& path) {
+  struct stat found;
+  if (lstat(path.c_str(), &found) != 0) return absl::OkStatus();
+  if (S_ISREG(found.st_mode) && unlink(path.c_str()) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("ready-file: ", Printable(path),
+                   S_ISREG(found.st_mode)
+                       ? absl::StrCat(": ", strerror(errno))
+                       : " is there and is no regular file; allowed: a file, or nothing yet"));
+}
 
 // Whole or not at all: who waits for the file never reads half of it.
 absl::Status WriteReadyFile(const std::string& path, const Ports& ports) {
@@ -113,8 +129,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
                                                       std::function<void()> on_leave,
                                                       const std::atomic<bool>& stop) {
   const SteadyTime begin = Clock::Real().Now();
-  // One that is left of an earlier run would tell lies.
-  if (!settings.ready_file.empty()) std::remove(settings.ready_file.c_str());
+  if (!settings.ready_file.empty()) {
+    MILLRACE_RETURN_IF_ERROR(RemoveReadyFile(settings.ready_file));
+  }
   MILLRACE_RETURN_IF_ERROR(CheckThreads(settings));
   MILLRACE_RETURN_IF_ERROR(CheckKvCacheMemory(settings));
   std::unique_ptr<Server> server(new Server(settings));
@@ -207,9 +224,10 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   auto executor = LoadExecutor(model, MakeDeviceSpec(settings_), nodes_.get());
   auto loaded_text = text.get();
   MILLRACE_RETURN_IF_ERROR(ExplainModelError(settings_, path, executor.status()));
-  MILLRACE_RETURN_IF_ERROR(settings_.tokenizer.empty()
-                               ? ExplainModelError(settings_, path, loaded_text.status())
-                               : loaded_text.status());
+  MILLRACE_RETURN_IF_ERROR(
+      settings_.tokenizer.empty()
+          ? ExplainModelError(settings_, path, loaded_text.status())
+          : Annotate(loaded_text.status(), StrCat("tokenizer: ", Printable(tokenizer))));
   EngineOptions options;
   options.model_name = ModelName(settings_, path);
   options.sampling = sampling;

@@ -1,4 +1,5 @@
 """Tests of models named at the hub: downloads, the cache and faults, against a hub of our own."""
+import contextlib
 import copy
 import hashlib
 import json
@@ -9,6 +10,7 @@ import random
 import re
 import select
 import signal
+import socket
 import subprocess
 import threading
 
@@ -317,8 +319,8 @@ def test_a_hub_that_cannot_be_reached_is_named(hub, tmp_path):
     assert "and the hub is not contacted" in fails(hub, tmp_path, "--offline")
 
 
-def start(hub, home, stderr=subprocess.PIPE):
-    flags = [*FLAGS, "--http-port", "0", "--grpc-port", "0", "--admin-port", "0", "--ready-file", str(home / "ready")]
+def start(hub, home, stderr=subprocess.PIPE, admin_port=0):
+    flags = [*FLAGS, "--http-port", "0", "--grpc-port", "0", "--admin-port", str(admin_port), "--ready-file", str(home / "ready")]
     return subprocess.Popen([program(), *flags], env=environment(hub.env(home)), stderr=stderr)
 
 
@@ -350,6 +352,29 @@ def test_a_signal_ends_a_fetch(hub, tmp_path):
     process.send_signal(signal.SIGTERM)
     _, log = process.communicate(timeout=30)
     assert process.returncode == 0 and b"stopped" in log
+
+
+def test_readyz_says_how_far_a_fetch_is(hub, tmp_path):
+    hub.faults.append(Fault("GET storage/", times=99, slow=20_000))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = start(hub, tmp_path, admin_port=port)
+
+    def said():
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"http://127.0.0.1:{port}/readyz").text
+        return ""
+
+    wait_until(lambda: re.search(f"fetching {NAME}: [0-9]+ % of", said()))
+    process.terminate()
+    process.communicate(timeout=30)
+
+
+def test_variables_in_the_caches_path_are_expanded(hub, start_server, tmp_path):
+    """As huggingface_hub does; an unknown one is left."""
+    log = run("get", NAME, env=hub.env(tmp_path) | {"HF_HUB_CACHE": "$PARENT/a-${CHILD}/$NONE", "PARENT": str(tmp_path), "CHILD": "b"})
+    assert log[0] == 0, log
+    assert (tmp_path / "a-b" / "$NONE" / "models--org--tiny.model" / "snapshots").is_dir()
 
 
 def test_two_processes_fetch_a_file_once(hub, start_server, tmp_path):

@@ -2,12 +2,14 @@
 import json
 import os
 import signal
+import threading
 import time
 
 import grpc
 import httpx
 import pytest
 
+import tiny_qwen3
 from daemon import LONG, Stream, metrics, run, status, wait_until
 from millrace_grpc import connect, pb
 
@@ -26,6 +28,37 @@ def test_a_ready_file_of_an_earlier_run_goes_first(tmp_path):
     code, _ = run("--model", str(tmp_path / "none.gguf"), "--ready-file", str(stale))
     assert code == 1
     assert not stale.exists()
+
+
+def test_a_ready_file_replaces_nothing_but_a_file(tmp_path):
+    """A file that is renamed would take the place of /dev/null."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("pipe", "folder", "link"):
+        code, log = run("--device", "fake", "--ready-file", str(tmp_path / name))
+        assert code == 1 and f"ready-file: {tmp_path / name} is there and is no regular file" in log
+    assert {path.name for path in tmp_path.iterdir()} == {"pipe", "folder", "link"}
+
+
+def test_a_path_that_leads_nowhere_is_named_with_its_setting(tmp_path):
+    model = str(tiny_qwen3.write(tmp_path / "tiny", modules=False))
+    assert f"tokenizer: {tmp_path / 'none'}: " in run("--model", model, "--tokenizer", str(tmp_path / "none"))[1]
+    code, log = run("--model", model, "--generation-config", str(tmp_path))
+    assert code == 1 and f"generation-config: {tmp_path} has no generation_config.json" in log
+
+
+def test_a_config_that_is_a_pipe_is_read_once(start_server, tmp_path):
+    """To read it again would wait for who writes it, and the server would be deaf to SIGTERM."""
+    pipe = tmp_path / "config"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("log: info\n",))
+    writer.start()
+    server = start_server("--device", "fake", "--config", str(pipe))
+    writer.join()
+    server.signal(signal.SIGHUP)
+    wait_until(lambda: "is no regular file, which is read at the start only" in server.log.read_text())
+    server.stop()
 
 
 def test_without_the_default_model_it_says_how_to_fetch_it(tmp_path):

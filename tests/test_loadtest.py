@@ -4,6 +4,7 @@ import html.parser
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -247,6 +248,24 @@ def test_a_sweep_of_concurrencies(fake_server, tmp_path):
     assert "Throughput against concurrency" in (tmp_path / "sweep.html").read_text()
 
 
+def test_an_interrupted_sweep_writes_what_it_has(fake_server, tmp_path):
+    flags = ["--concurrencies", "1,2,1", *address(fake_server, "http"), "--duration", "1s", "--output-len", "5", "--no-calibrate", "--quiet"]
+    sweep = subprocess.Popen([PROGRAM, "sweep", *flags, "--json", tmp_path / "sweep.json"], stdout=subprocess.PIPE, text=True)
+    while "concurrency" not in sweep.stdout.readline() and sweep.poll() is None:
+        pass
+    sweep.stdout.readline()
+    sweep.send_signal(signal.SIGINT)
+    assert sweep.wait(60) != 0
+    assert 1 <= len(json.loads((tmp_path / "sweep.json").read_text())["runs"]) < 3
+
+
+@pytest.mark.parametrize("descriptors", [10, 24, 40])
+def test_few_descriptors_end_in_no_crash(fake_server, descriptors):
+    done = subprocess.run(["prlimit", f"--nofile={descriptors}", PROGRAM, *address(fake_server, "http"), "--concurrency", "100",
+                           "--num-prompts", "200", "--output-len", "3", "--no-calibrate", "--quiet"], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 1), done
+
+
 def test_two_results_are_compared(fake_server, tmp_path):
     for name, tokens in (("a", 5), ("b", 40)):
         loadtest(*address(fake_server, "http"), "--num-prompts", 5, "--output-len", tokens, "--label", name, "--quiet", "--no-calibrate",
@@ -256,6 +275,11 @@ def test_two_results_are_compared(fake_server, tmp_path):
     assert "End-to-end latency, mean, ms" in output and "worse" in output
     assert "a and b" in (tmp_path / "c.html").read_text()
     assert len(json.loads((tmp_path / "c.json").read_text())["figures"]) > 10
+    failing = json.loads((tmp_path / "b.json").read_text())
+    failing["failed"] = 50
+    (tmp_path / "b.json").write_text(json.dumps(failing))
+    output = loadtest("compare", tmp_path / "a.json", tmp_path / "b.json")
+    assert re.search("Requests failed .* worse", output)
     (tmp_path / "bad.json").write_text("{}")
     assert "bad.json: expected a result of" in loadtest("compare", tmp_path / "a.json", tmp_path / "bad.json", expected=1)
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/str_format.h"
 #include "base/log.h"
 #include "base/strings.h"
 
@@ -43,8 +44,8 @@ void Log(const AccessRecord& record) {
   if (!log.Enabled(record.routine ? LogLevel::kDebug : LogLevel::kInfo)) return;
   const std::string line =
       StrCat(Printable(record.method, 16), " ", Printable(record.path), " ", record.status, " ",
-             record.response_bytes, " bytes ", 1000 * record.took.count(), " ms",
-             record.from.empty() ? "" : " from=", record.from,
+             record.response_bytes, " bytes ", absl::StrFormat("%.3f", 1000 * record.took.count()),
+             " ms", record.from.empty() ? "" : " from=", record.from,
              record.client.empty() ? "" : " client=", record.client,
              record.reason.empty() ? "" : " reason=", record.reason);
   if (record.routine) {
