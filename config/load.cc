@@ -113,6 +113,9 @@ class Loader {
     if (IsGiven("tokenizer-revision") && s.tokenizer.empty()) {
       return Contradiction("tokenizer-revision", "but no --tokenizer is given that it is of");
     }
+    if (s.shared_prefix_cache && s.keys.empty()) {
+      return Contradiction("shared-prefix-cache", "but without --keys there are no tenants");
+    }
     MILLRACE_RETURN_IF_ERROR(CheckPackage());
     if (!IsLoopback(s.host) && s.api_keys.empty() && s.keys.empty() && !s.insecure) {
       return Contradiction("host",
@@ -180,7 +183,7 @@ class Loader {
       return RefuseGroup(kFakeDeviceGroup, "allowed only with --device fake");
     }
     for (const std::string_view name :
-         {"model", "tokenizer", "revision", "tokenizer-revision", "threads"}) {
+         {"model", "tokenizer", "revision", "tokenizer-revision", "threads", "runner", "offline"}) {
       if (IsGiven(name)) return Contradiction(name, "but --device fake runs no model");
     }
     return absl::OkStatus();

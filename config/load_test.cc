@@ -494,6 +494,12 @@ TEST_F(LoadTest, Contradictions) {
        {},
        "flag --otlp-traces-endpoint: got \"http://h:1\", but an AOTInductor package (.pt2) without "
        "--tokenizer has only tensors, of the types that it was compiled for"},
+      {{"--shared-prefix-cache"},
+       {},
+       "flag --shared-prefix-cache: got \"true\", but without --keys there are no tenants"},
+      {{"--device=fake", "--runner=pooling"},
+       {},
+       "flag --runner: got \"pooling\", but --device fake runs no model"},
       {{"--otlp-traces-endpoint=http://me:secret@h"},
        {},
        "flag --otlp-traces-endpoint: got \"http://me:secret@h\", expected http:// or https:// and "

@@ -169,6 +169,7 @@ void Driver::Done(std::unique_ptr<Exchange> exchange) {
   RequestRecord& record = exchange->record;
   exchange->meter.Finish(exchange->counted_tokens, shared_.options.save_detailed, record,
                          measurements_);
+  record.counted = exchange->counted_tokens > 0 || shared_.options.protocol == Protocol::kGrpc;
   const bool is_completed = record.outcome == Outcome::kCompleted;
   const bool is_failed = record.outcome == Outcome::kFailed;
   TimelineSecond& second = measurements_.Second(record.end);

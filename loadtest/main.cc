@@ -46,14 +46,16 @@ absl::Status RunOnce(const Runner& runner) {
   MILLRACE_ASSIGN_OR_RETURN(RunResult run, runner.Run(options));
   const Result result = Summarize(options, run);
   std::fputs(TextReport(result).c_str(), stdout);
+  absl::Status written;  // that one file cannot be written does not lose the other
   if (!options.json_file.empty()) {
     nlohmann::ordered_json json = ToJson(result);
     if (options.save_detailed) AddDetails(run, json);
-    MILLRACE_RETURN_IF_ERROR(WriteFile(options.json_file, Dump(json)));
+    written.Update(WriteFile(options.json_file, Dump(json)));
   }
   if (!options.html_file.empty()) {
-    MILLRACE_RETURN_IF_ERROR(WriteFile(options.html_file, HtmlReport(result)));
+    written.Update(WriteFile(options.html_file, HtmlReport(result)));
   }
+  MILLRACE_RETURN_IF_ERROR(written);
   return result.completed > 0 ? absl::OkStatus()
                               : absl::UnavailableError("no request was completed");
 }

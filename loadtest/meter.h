@@ -24,7 +24,8 @@ struct RequestRecord {
   uint32_t turn = 0;
   Outcome outcome = Outcome::kFailed;
   bool slow = false;
-  double intended = 0;  // when it should have been sent; latencies count from here
+  bool counted = false;  // the server has said how many tokens came, or sent them one by one
+  double intended = 0;   // when it should have been sent; latencies count from here
   double sent = 0;
   double first = 0;  // arrival of the first token; 0: none came
   double last = 0;   // arrival of the last token

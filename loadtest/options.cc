@@ -114,6 +114,45 @@ absl::Status CheckSweep(Options& options) {
   return absl::OkStatus();
 }
 
+// Refuses flags that the others leave without a use.
+absl::Status CheckUses(const Options& options) {
+  const Options usual;
+  const bool sweeps = options.command == Command::kSweep;
+  struct Use {
+    const char* flag;
+    bool is_given, is_used;
+    const char* what;
+  };
+  for (const Use& use : {
+           Use{"burst-size", options.burst_size != usual.burst_size,
+               options.arrival == ArrivalKind::kBurst, "it is for --arrival burst"},
+           Use{"ramp-up-start-rps", options.ramp_start != usual.ramp_start,
+               options.arrival == ArrivalKind::kRamp, "it is for --arrival ramp"},
+           Use{"burstiness", options.burstiness != usual.burstiness, options.open_loop() || sweeps,
+               "a closed loop has none; it needs --rate"},
+           Use{"think-time", options.think_time > 0,
+               options.turns.most() > 1 || !options.dataset.empty(), "it needs --turns"},
+           Use{"slow-rate", options.slow_rate != usual.slow_rate, options.slow_ratio > 0,
+               "it needs --slow-ratio"},
+           Use{"num-prefixes", options.num_prefixes != usual.num_prefixes, options.prefix_len > 0,
+               "it needs --prefix-len"},
+           Use{"save-detailed", options.save_detailed, !options.json_file.empty() && !sweeps,
+               "it needs --json, of one run"},
+           Use{"attainment", options.attainment != usual.attainment, sweeps,
+               "it is for `millrace-loadtest sweep` alone"},
+           Use{"max-rate", options.max_rate != usual.max_rate, sweeps,
+               "it is for `millrace-loadtest sweep` alone"},
+           Use{"steps", options.steps != usual.steps, sweeps,
+               "it is for `millrace-loadtest sweep` alone"},
+           Use{"concurrency", options.concurrency > 0, options.concurrencies.empty(),
+               "--concurrencies says how many"},
+           Use{"rate", options.rate.has_value(), options.rates.empty(), "--rates says which"},
+       }) {
+    if (use.is_given && !use.is_used) return Wrong(StrCat("flag --", use.flag, ": ", use.what));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRequests(const Options& options) {
   if (!options.endpoint.starts_with('/') ||
       options.endpoint.find_first_of(" \r\n\t") != options.endpoint.npos) {
@@ -212,6 +251,7 @@ absl::StatusOr<Options> ParseOptions(const Arguments& arguments) {
   if (options.api_key.empty() && key != nullptr) options.api_key = key;
   MILLRACE_RETURN_IF_ERROR(CheckLoad(options));
   MILLRACE_RETURN_IF_ERROR(CheckSweep(options));
+  MILLRACE_RETURN_IF_ERROR(CheckUses(options));
   MILLRACE_RETURN_IF_ERROR(CheckRequests(options));
   if (options.url.empty()) {
     options.url = options.protocol == Protocol::kHttp ? "http://127.0.0.1:8000" : "127.0.0.1:8001";

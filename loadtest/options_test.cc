@@ -22,9 +22,10 @@ TEST(OptionsTest, ReadsFlagsInEachForm) {
                                      "A-b: c:d", "--save-detailed"});
   // A trace has its own times.
   EXPECT_THAT(std::string(options.status().message()), HasSubstr("--rate"));
-  const auto good = ParseOptions({"--max-concurrency=8", "--rate", "2.5", "--goodput", "ttft:200",
-                                  "tpot:50.5", "--duration", "1.5m", "--header", "A-b: c:d",
-                                  "--save-detailed", "--metric-percentiles", "50,99.9"});
+  const auto good =
+      ParseOptions({"--max-concurrency=8", "--rate", "2.5", "--goodput", "ttft:200", "tpot:50.5",
+                    "--duration", "1.5m", "--header", "A-b: c:d", "--save-detailed",
+                    "--json=r.json", "--metric-percentiles", "50,99.9"});
   ASSERT_TRUE(good.ok()) << good.status();
   EXPECT_EQ(good->concurrency, 8);
   EXPECT_EQ(good->rate, 2.5);
@@ -82,6 +83,19 @@ TEST(OptionsTest, RefusesWhatContradictsItself) {
   EXPECT_THAT(ErrorOf({"sweep", "--slo", "ttft:1", "--arrival", "ramp"}), HasSubstr("--arrival"));
   EXPECT_THAT(ErrorOf({"sweep", "--rates", "1", "--concurrencies", "1"}), HasSubstr("not of both"));
   EXPECT_THAT(ErrorOf({"compare", "a.json"}), HasSubstr("two files"));
+}
+
+TEST(OptionsTest, RefusesWhatHasNoUse) {
+  EXPECT_THAT(ErrorOf({"--burst-size", "3", "--rate", "5"}), HasSubstr("--burst-size: it is for"));
+  EXPECT_THAT(ErrorOf({"--ramp-up-start-rps", "3", "--rate", "5"}), HasSubstr("--arrival ramp"));
+  EXPECT_THAT(ErrorOf({"--burstiness", "2"}), HasSubstr("--burstiness: a closed loop"));
+  EXPECT_THAT(ErrorOf({"--think-time", "2s"}), HasSubstr("needs --turns"));
+  EXPECT_THAT(ErrorOf({"--slow-rate", "5"}), HasSubstr("needs --slow-ratio"));
+  EXPECT_THAT(ErrorOf({"--num-prefixes", "5"}), HasSubstr("needs --prefix-len"));
+  EXPECT_THAT(ErrorOf({"--save-detailed"}), HasSubstr("needs --json"));
+  EXPECT_THAT(ErrorOf({"--steps", "3"}), HasSubstr("--steps: it is for `millrace-loadtest sweep`"));
+  EXPECT_THAT(ErrorOf({"sweep", "--rates", "1,2", "--rate", "3"}), HasSubstr("--rate: --rates"));
+  EXPECT_TRUE(ParseOptions({"sweep", "--slo", "ttft:1", "--rate", "3", "--steps", "3"}).ok());
 }
 
 TEST(OptionsTest, ARunHasAnEnd) {

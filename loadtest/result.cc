@@ -80,6 +80,7 @@ void AddRecords(const Options& options, const std::vector<RequestRecord>& record
     result.unfinished += record.outcome == Outcome::kUnfinished ? 1 : 0;
     if (record.outcome != Outcome::kCompleted) continue;
     ++result.completed;
+    result.uncounted += record.output_tokens > 0 && !record.counted ? 1 : 0;
     result.input_tokens += record.prompt_tokens;
     result.cached_tokens += record.cached_tokens;
     result.output_tokens += record.output_tokens;
@@ -193,8 +194,10 @@ void AddGenerator(const Options& options, const RunResult& run, Result& result) 
         static_cast<double>(result.cached_tokens) / static_cast<double>(result.input_tokens) *
             100));
   }
-  if (options.usage == UsageReports::kNone) {
-    result.warnings.push_back("tokens were not counted by the server: an event counts as one");
+  if (result.uncounted > 0) {
+    result.warnings.push_back(
+        StrCat("tokens were not counted by the server: an event counts as one (in ",
+               result.uncounted, " of ", result.completed, " requests)"));
   }
 }
 

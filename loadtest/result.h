@@ -54,6 +54,7 @@ struct Result {
   int64_t failed = 0;
   int64_t cancelled = 0;
   int64_t past_deadline = 0;
+  int64_t uncounted = 0;  // completed requests of whose tokens the server said no number
   int64_t unfinished = 0;
   int64_t input_tokens = 0;
   int64_t cached_tokens = 0;
