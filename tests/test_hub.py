@@ -314,9 +314,12 @@ def test_a_wrong_checksum_stays_out_of_the_cache(hub, tmp_path):
 
 def test_a_hub_that_cannot_be_reached_is_named(hub, tmp_path):
     hub.stop()
-    log = fails(hub, tmp_path)
-    assert f"hub: {NAME}: {hub.url}: " in log and "(4 of 4)" in log
-    assert "and the hub is not contacted" in fails(hub, tmp_path, "--offline")
+    with socket.socket() as held:  # so that no other test's server takes the port
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", int(hub.url.rsplit(":", 1)[1])))
+        log = fails(hub, tmp_path)
+        assert f"hub: {NAME}: {hub.url}: " in log and "(4 of 4)" in log, log
+        assert "and the hub is not contacted" in fails(hub, tmp_path, "--offline")
 
 
 def start(hub, home, stderr=subprocess.PIPE, admin_port=0):
