@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <utility>
 
 #include "base/log.h"
@@ -20,8 +21,9 @@ using namespace std::chrono_literals;
 
 constexpr Logger kLog(LogComponent::kServer);
 
-// A stranger may hold up the others for as long.
 constexpr Duration kGreetingTimeout = 2s;
+// Each has a file descriptor.
+constexpr size_t kMaxStrangers = 64;
 constexpr Duration kConnectTimeout = 5s;
 // More than any step has: what claims to be longer is no message of ours.
 constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
@@ -39,6 +41,31 @@ struct Header {
 };
 
 absl::Span<char> BytesOf(auto& value) { return {reinterpret_cast<char*>(&value), sizeof(value)}; }
+
+// Who has connected and not said yet which node it is.
+struct Stranger {
+  // Takes what has come. Returns nothing: wait for more; false: it ended, or is too late.
+  std::optional<bool> Greet() {
+    const absl::Span<char> rest = BytesOf(greeting).subspan(received);
+    const std::optional<size_t> more = ReceiveSome(from.socket, rest);
+    if (!more.has_value()) return false;
+    received += *more;
+    if (received == sizeof(greeting)) return true;
+    if (Clock::Real().Now() > deadline) return false;
+    return std::nullopt;
+  }
+
+  Accepted from;
+  SteadyTime deadline = Clock::Real().Now() + kGreetingTimeout;
+  Greeting greeting{};
+  size_t received = 0;
+};
+
+void WaitForAny(const Socket& listener, const std::list<Stranger>& strangers, Duration wait) {
+  std::vector<const Socket*> sockets = {&listener};
+  for (const Stranger& stranger : strangers) sockets.push_back(&stranger.from.socket);
+  WaitReadable(sockets, wait);
+}
 
 // Returns nothing, or why the stranger is refused.
 std::string WhyRefused(const Greeting& greeting, int nodes,
@@ -79,24 +106,41 @@ Token MakeToken() {
 void Exchange::AcceptAll(const Socket& listener,
                          const std::function<std::optional<Token>(int node)>& token,
                          const std::function<bool()>& stop) {
+  std::list<Stranger> strangers;
+  const auto refuse = [](const Stranger& stranger, std::string_view why) {
+    kLog.Warning("refused a connection of ", stranger.from.peer, " to the nodes' data port: ", why);
+  };
   int missing = nodes_ - 1;
   while (missing > 0 && !stop()) {
-    std::optional<Accepted> accepted = Accept(listener, 100ms);
-    if (!accepted.has_value()) continue;
-    Greeting greeting;
-    std::string why = "it did not begin as a node does, in time";
-    if (ReceiveAll(accepted->socket, BytesOf(greeting), kGreetingTimeout)) {
-      why = WhyRefused(greeting, nodes_, token);
+    WaitForAny(listener, strangers, 100ms);
+    if (std::optional<Accepted> accepted = Accept(listener, Duration::zero())) {
+      strangers.push_back({.from = *std::move(accepted)});
+      if (strangers.size() > kMaxStrangers) {
+        refuse(strangers.front(), "too many others wait");
+        strangers.pop_front();
+      }
     }
-    if (why.empty() && sockets_[greeting.node].open()) why = "its node is connected already";
-    if (!why.empty()) {
-      kLog.Warning("refused a connection of ", accepted->peer, " to the nodes' data port: ", why);
-      continue;
+    for (auto stranger = strangers.begin(); stranger != strangers.end();) {
+      const std::optional<bool> greeted = stranger->Greet();
+      if (!greeted.has_value()) {
+        ++stranger;
+        continue;
+      }
+      const Greeting& greeting = stranger->greeting;
+      std::string why = *greeted ? WhyRefused(greeting, nodes_, token)
+                                 : "it did not begin as a node does, in time";
+      if (why.empty() && sockets_[greeting.node].open()) why = "its node is connected already";
+      if (why.empty()) {
+        sockets_[greeting.node] = std::move(stranger->from.socket);
+        --missing;
+      } else {
+        refuse(*stranger, why);
+      }
+      stranger = strangers.erase(stranger);
     }
-    sockets_[greeting.node] = std::move(accepted->socket);
-    --missing;
   }
   complete_ = missing == 0;
+  settled_ = true;
 }
 
 absl::Status Exchange::Open(const std::string& address, int port, const Token& token) {
@@ -106,7 +150,7 @@ absl::Status Exchange::Open(const std::string& address, int port, const Token& t
     return absl::UnavailableError(StrCat("cannot send to ", WithPort(address, port)));
   }
   sockets_[0] = std::move(socket);
-  complete_ = true;
+  complete_ = settled_ = true;
   return absl::OkStatus();
 }
 
@@ -147,7 +191,7 @@ absl::Status Exchange::Follow(absl::Span<const char> mine, std::vector<std::vect
 }
 
 void Exchange::Shutdown() {
-  if (!complete_) return;  // then nobody waits for them
+  if (!settled_) return;
   for (const Socket& socket : sockets_) socket.Shutdown();
 }
 

@@ -28,19 +28,22 @@ class Exchange {
   Exchange(int nodes, int node) : nodes_(nodes), node_(node), sockets_(nodes) {}
 
   // On node 0: takes connections that show the token of their node, until every other node has
-  // one or `stop` returns true. Others are refused, with a line in the log.
+  // one or `stop` returns true. Others are refused, with a line in the log. Nobody who is slow to
+  // say who it is holds up the others.
   void AcceptAll(const Socket& listener, const std::function<std::optional<Token>(int node)>& token,
                  const std::function<bool()>& stop);
   // On another node: opens the connection to node 0.
   absl::Status Open(const std::string& address, int port, const Token& token);
 
   bool complete() const { return complete_; }
+  // Whether the node has a connection; asked by the thread of AcceptAll.
+  bool connected(int node) const { return sockets_[node].open(); }
 
   // Nodes::AllGather. Returns Unavailable, and which node is to blame, if a connection has ended.
   absl::Status AllGather(absl::Span<const char> mine, std::vector<std::vector<char>>* all,
                          int* to_blame);
 
-  // Ends all connections; what waits for them returns.
+  // Ends all connections, unless they are still being made; what waits for them returns.
   void Shutdown();
 
  private:
@@ -51,6 +54,7 @@ class Exchange {
   const int node_;
   std::vector<Socket> sockets_;  // by node; of another node than the first, only node 0's
   std::atomic<bool> complete_{false};
+  std::atomic<bool> settled_{false};  // sockets_ change no more
   uint32_t sequence_ = 0;
 };
 

@@ -88,6 +88,21 @@ TEST(ExchangeTest, StrangersAreRefusedAndTheNodeStillComes) {
   EXPECT_TRUE(leader.complete());
 }
 
+TEST(ExchangeTest, SilentStrangersDoNotHoldUpANode) {
+  auto [listener, port] = ListenSomewhere();
+  std::vector<Socket> silent;
+  for (int i = 0; i < 40; ++i) silent.push_back(*Connect("127.0.0.1", port, 5s));
+  const Token token = MakeToken();
+  Exchange node(2, 1);
+  EXPECT_TRUE(node.Open("127.0.0.1", port, token).ok());
+  Exchange leader(2, 0);
+  const SteadyTime begin = Clock::Real().Now();
+  leader.AcceptAll(
+      listener, [&](int) { return token; }, [] { return false; });
+  EXPECT_TRUE(leader.complete());
+  EXPECT_LT(Clock::Real().Now() - begin, 30s);  // one after the other they would take 80
+}
+
 TEST(ExchangeTest, ANodeOutOfStepOrGoneIsToBlame) {
   auto [listener, port] = ListenSomewhere();
   const Token token = MakeToken();

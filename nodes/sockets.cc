@@ -127,6 +127,21 @@ std::optional<Accepted> Accept(const Socket& listener, Duration wait) {
   return Accepted{std::move(socket), AddressOf(reinterpret_cast<sockaddr*>(&address), size)};
 }
 
+void WaitReadable(const std::vector<const Socket*>& sockets, Duration wait) {
+  std::vector<pollfd> waiting;
+  for (const Socket* socket : sockets) {
+    waiting.push_back({.fd = socket->fd(), .events = POLLIN, .revents = 0});
+  }
+  (void)poll(waiting.data(), waiting.size(), Milliseconds(wait));
+}
+
+std::optional<size_t> ReceiveSome(const Socket& socket, absl::Span<char> bytes) {
+  const ssize_t received = recv(socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (received > 0) return received;
+  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
+  return std::nullopt;
+}
+
 bool SendAll(const Socket& socket, absl::Span<const char> bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);

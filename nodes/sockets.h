@@ -53,6 +53,12 @@ struct Accepted {
 // Waits for a connection, for `wait` at most.
 std::optional<Accepted> Accept(const Socket& listener, Duration wait);
 
+// Waits until one of them has something to read, or a connection to accept; for `wait` at most.
+void WaitReadable(const std::vector<const Socket*>& sockets, Duration wait);
+
+// Takes what has come, without waiting. Returns how much; nothing: the connection has ended.
+std::optional<size_t> ReceiveSome(const Socket& socket, absl::Span<char> bytes);
+
 // Both return false if the connection has ended. With a timeout, if not all has come by then.
 bool SendAll(const Socket& socket, absl::Span<const char> bytes);
 bool ReceiveAll(const Socket& socket, absl::Span<char> bytes,
