@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -71,6 +72,15 @@ class NodesExecutor : public Executor {
   Nodes& nodes_;
 };
 
+// Marks Agree's errors, whose code others have, too.
+constexpr char kDisagreement[] = "millrace/disagreement-of-nodes";
+
+absl::Status Disagreement(const std::string& message) {
+  absl::Status status = absl::FailedPreconditionError(message);
+  status.SetPayload(kDisagreement, absl::Cord());
+  return status;
+}
+
 NodeFacts FactsOf(const ModelInfo& info) {
   const StepLimits& limits = info.limits;
   return {{"architecture", info.architecture},
@@ -91,7 +101,9 @@ NodeFacts FactsOf(const ModelInfo& info) {
 
 }  // namespace
 
-bool IsDisagreement(const absl::Status& status) { return absl::IsFailedPrecondition(status); }
+bool IsDisagreement(const absl::Status& status) {
+  return status.GetPayload(kDisagreement).has_value();
+}
 
 absl::Status Agree(Nodes& nodes, const NodeFacts& facts) {
   std::vector<std::vector<char>> all;
@@ -100,15 +112,13 @@ absl::Status Agree(Nodes& nodes, const NodeFacts& facts) {
   for (size_t node = 1; node < all.size(); ++node) {
     const std::vector<std::string_view> given = Decode(all[node]);
     if (given.size() != expected.size()) {
-      return absl::FailedPreconditionError(
-          StrCat("node ", node, " is of another version than node 0"));
+      return Disagreement(StrCat("node ", node, " is of another version than node 0"));
     }
     for (size_t i = 0; i + 1 < given.size(); i += 2) {
       if (given[i] == expected[i] && given[i + 1] == expected[i + 1]) continue;
-      return absl::FailedPreconditionError(
-          StrCat("node ", node, ": ", Printable(given[i]), " is \"", Printable(given[i + 1]),
-                 "\", and that of node 0 is \"", Printable(expected[i + 1]),
-                 "\"; allowed: the same on all nodes"));
+      return Disagreement(StrCat("node ", node, ": ", Printable(given[i]), " is \"",
+                                 Printable(given[i + 1]), "\", and that of node 0 is \"",
+                                 Printable(expected[i + 1]), "\"; allowed: the same on all nodes"));
     }
   }
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "config/settings_table.h"
 #include "executors/factory.h"
+#include "executors/nodes.h"
 #include "hub/hub.h"
 
 namespace millrace {
@@ -141,7 +142,7 @@ absl::Status ExplainModelError(const Settings& settings, const std::string& path
   const std::string_view message(status.message().data(), status.message().size());
   const std::string_view subject = message.substr(0, message.find_first_of(": "));
   const bool by_user = path == settings.model;  // not the hub's cache
-  if (status.ok() || path.empty() || absl::IsCancelled(status) ||
+  if (status.ok() || path.empty() || absl::IsCancelled(status) || IsDisagreement(status) ||
       (FindSetting(subject) != nullptr && fs::path(path).filename() != subject)) {
     return status;
   }
