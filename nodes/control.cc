@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/event.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status.h"
@@ -26,6 +28,7 @@ constexpr Logger kLog(LogComponent::kServer);
 constexpr char kAuthorization[] = "authorization";
 constexpr std::string_view kScheme = "Bearer ";
 constexpr auto kConnectTimeout = 1s;
+constexpr auto kGiveUpPoll = 50ms;
 // How long streams may take to end in order before they are cut.
 constexpr auto kGrace = 2s;
 // A plan of the longest prompts is some megabytes.
@@ -162,6 +165,26 @@ class ControlServerImpl final : public ControlServer {
   std::unique_ptr<grpc::Server> server_;
 };
 
+// While it lives, cancels a call once `give_up` returns true: a synchronous one cannot be left in
+// any other way.
+class Patience {
+ public:
+  Patience(grpc::ClientContext& call, const std::function<bool()>& give_up)
+      : thread_([this, &call, &give_up] {
+          while (!done_.Wait(Clock::Real().Now() + kGiveUpPoll)) {
+            if (give_up()) call.TryCancel();
+          }
+        }) {}
+  ~Patience() {
+    done_.Raise();
+    thread_.join();
+  }
+
+ private:
+  Event done_;
+  std::thread thread_;
+};
+
 class ControlClientImpl final : public ControlClient {
  public:
   ControlClientImpl(Outbox& outbox, ControlListener& listener)
@@ -176,7 +199,7 @@ class ControlClientImpl final : public ControlClient {
   }
 
   absl::Status Open(const Where& where, const std::string& key, const std::optional<TlsFiles>& tls,
-                    const v1::Hello& hello) {
+                    const v1::Hello& hello, const std::function<bool()>& give_up) {
     MILLRACE_ASSIGN_OR_RETURN(const auto credentials, ChannelCredentials(tls));
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -191,15 +214,20 @@ class ControlClientImpl final : public ControlClient {
     stub_ = v1::Nodes::NewStub(channel);
     context_.AddMetadata(kAuthorization, StrCat(kScheme, key));
     stream_ = stub_->Join(&context_);
-    v1::Message message;
-    *message.mutable_hello() = hello;
-    if (stream_->Write(message) && stream_->Read(&message) && message.has_welcome()) {
+    const auto greet = [&]() -> absl::Status {
+      const Patience patience(context_, give_up);
+      v1::Message message;
+      *message.mutable_hello() = hello;
+      if (!stream_->Write(message) || !stream_->Read(&message) || !message.has_welcome()) {
+        return Explain(stream_->Finish(), target);
+      }
       welcome_ = message.welcome();
-      sender_ = std::thread([this] { Send(); });
-      reader_ = std::thread([this] { Receive(); });
       return absl::OkStatus();
-    }
-    return Explain(stream_->Finish(), target);
+    };
+    MILLRACE_RETURN_IF_ERROR(greet());
+    sender_ = std::thread([this] { Send(); });
+    reader_ = std::thread([this] { Receive(); });
+    return absl::OkStatus();
   }
 
   const v1::Welcome& welcome() const override { return welcome_; }
@@ -258,9 +286,10 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Join(
     const Where& where, const std::string& key, const std::optional<TlsFiles>& tls,
-    const v1::Hello& hello, Outbox& outbox, ControlListener& listener) {
+    const v1::Hello& hello, Outbox& outbox, ControlListener& listener,
+    const std::function<bool()>& give_up) {
   auto client = std::make_unique<ControlClientImpl>(outbox, listener);
-  if (absl::Status status = client->Open(where, key, tls, hello); !status.ok()) {
+  if (absl::Status status = client->Open(where, key, tls, hello, give_up); !status.ok()) {
     return status;
   }
   return client;

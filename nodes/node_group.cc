@@ -31,7 +31,10 @@ constexpr Duration kReasonGrace = 500ms;
 // How long the other end of a stream may take to see that all end in order.
 constexpr Duration kEndGrace = 2s;
 // How long the reason of a failure may take to be sent.
-constexpr Duration kFailureGrace = 500ms;
+constexpr Duration kFailureGrace = 1s;
+// A server that is no node 0 may take a call and never answer it.
+constexpr Duration kWelcomeTimeout = 5s;
+constexpr Duration kLeastWelcomeTimeout = 1s;
 constexpr size_t kLongestReason = 1000;
 
 SteadyTime Now() { return Clock::Real().Now(); }
@@ -72,6 +75,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
   }
 
   absl::Status Start(const std::function<bool()>& stop) {
+    stop_ = stop;
     const SteadyTime deadline = Now() + options_.timeout;
     MILLRACE_RETURN_IF_ERROR(node() == 0 ? Lead(stop, deadline) : FindNode0(stop, deadline));
     kLog.Info("node ", node(), " of ", size(), ": connected to ",
@@ -90,7 +94,10 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
     if (status.ok()) return status;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, kReasonGrace, [this] { return !failure_.ok() || ended_; });
+      changed_.wait_for(lock, kReasonGrace, [this] { return !failure_.ok() || in_order(); });
+      if (failure_.ok() && in_order()) {
+        return absl::CancelledError("all nodes end while the model is loaded");
+      }
     }
     SetFailure(absl::UnavailableError(StrCat(Describe(to_blame), " is gone: ", status.message())));
     return failure();
@@ -118,6 +125,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
     SetFailure(
         absl::UnavailableError(StrCat("node ", node(), " of ", size(), " failed: ", why.message())),
         /*own=*/true);
+    WaitUntilTold();  // the process may end at once
   }
 
   void OnFailure(std::function<void(const absl::Status& why)> on_failure) override {
@@ -127,13 +135,42 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
     if (on_failure_ && !failed.ok()) on_failure_(failed);
   }
 
-  void Leave() override {
+  absl::Status BeginServing() override {
+    const std::lock_guard lock(mutex_);
+    MILLRACE_RETURN_IF_ERROR(failure_);
+    if (ending_) return absl::CancelledError("all nodes have ended while the model was loaded");
+    serving_ = true;
+    return absl::OkStatus();
+  }
+
+  void End() override {
     v1::Message message;
-    message.mutable_leave();
-    SendToAll(message);
+    if (node() == 0) {
+      message.mutable_end();
+    } else {
+      message.mutable_leave();
+    }
+    bool failed;
+    {
+      const std::lock_guard lock(mutex_);
+      failed = !failure_.ok();
+      if (!failed && !ending_) AddToAll(message);
+      ending_ = true;
+    }
+    if (failed) {
+      WaitUntilTold();
+      return;
+    }
+    changed_.notify_all();
+    WaitUntilClosed(kEndGrace);
+    // What waits here for ranks of nodes that have ended waits no longer.
+    if (node() == 0) exchange_.Shutdown();
   }
 
  private:
+  // Whether this node or node 0 ends in order. With the mutex.
+  bool in_order() const { return ended_ || ending_; }
+
   absl::Status failure() const {
     const std::lock_guard lock(mutex_);
     return failure_;
@@ -211,11 +248,11 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
     return peers_[node].token;
   }
 
+  // Those without a data connection, which is the last thing that a node opens.
   std::string MissingNodes() const {
-    const std::lock_guard lock(mutex_);
     std::vector<std::string> missing;
     for (int node = 1; node < size(); ++node) {
-      if (!peers_[node].admitted) missing.push_back(StrCat(node));
+      if (!exchange_.connected(node)) missing.push_back(StrCat(node));
     }
     return StrCat(missing.size() == 1 ? "node " : "nodes ", JoinList(missing));
   }
@@ -235,6 +272,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
           StrCat("its --node-rank is ", node, "; allowed: 1 to ", size() - 1));
     }
     const std::lock_guard lock(mutex_);
+    if (!failure_.ok() || ending_) return absl::UnavailableError("node 0 is about to end");
     Peer& peer = peers_[node];
     if (peer.admitted) {
       return absl::AlreadyExistsError(StrCat("its --node-rank is ", node,
@@ -256,7 +294,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
               WithPort(options_.master_addr, options_.master_port));
     absl::Status last;
     for (;;) {
-      last = TryJoin();
+      last = TryJoin(stop, deadline);
       if (!absl::IsUnavailable(last)) return last;
       if (stop()) return absl::CancelledError("ended by a signal while it looked for node 0");
       if (Now() > deadline) break;
@@ -268,7 +306,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
                " s (--node-timeout): ", last.message()));
   }
 
-  absl::Status TryJoin() {
+  absl::Status TryJoin(const std::function<bool()>& stop, SteadyTime deadline) {
     MILLRACE_ASSIGN_OR_RETURN(const auto addresses, Resolve(options_.master_addr));
     v1::Hello hello;
     hello.set_version(options_.version);
@@ -281,8 +319,11 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
         peers_[0].address = WithPort(address, options_.master_port);
         peers_[0].heard = Now();
       }
+      const SteadyTime until =
+          Now() + std::clamp(deadline - Now(), kLeastWelcomeTimeout, kWelcomeTimeout);
       auto client = ControlClient::Join({address, options_.master_addr, options_.master_port},
-                                        options_.key, tls(), hello, peers_[0].outbox, *this);
+                                        options_.key, tls(), hello, peers_[0].outbox, *this,
+                                        [&] { return stop() || Now() > until; });
       status = client.status();
       if (absl::IsUnavailable(status)) continue;
       MILLRACE_RETURN_IF_ERROR(status);
@@ -292,7 +333,9 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
         peers_[0].admitted = true;
       }
       watcher_ = std::thread([this] { Watch(); });
-      return OpenExchange(address);
+      absl::Status opened = OpenExchange(address);
+      if (!opened.ok()) Fail(opened);  // node 0 would wait for the connection
+      return opened;
     }
     return status;
   }
@@ -331,6 +374,8 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
         break;
       }
       case v1::Message::kEnd: {
+        // First: what sees `ended_` knows from `stop` that it is no failure.
+        if (options_.on_end) options_.on_end();
         const std::lock_guard lock(mutex_);
         ended_ = true;
         peers_[0].outbox.Close();  // node 0 waits for the end of the stream
@@ -343,14 +388,11 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
   }
 
   void Closed(int node) override {
-    bool in_order;
     {
       const std::lock_guard lock(mutex_);
       peers_[node].closed = true;
-      in_order = ended_ || ending_;
     }
     changed_.notify_all();
-    if (in_order) return;
     SetFailure(
         absl::UnavailableError(StrCat(Describe(node), " is gone: its connection has ended")));
   }
@@ -358,10 +400,33 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
   // ---- What all nodes do. ----
 
   void SendToAll(const v1::Message& message) {
+    const std::lock_guard lock(mutex_);
+    AddToAll(message);
+  }
+
+  // With the mutex.
+  void AddToAll(const v1::Message& message) {
     for (Peer& peer : peers_) {
-      const std::unique_lock lock(mutex_);
       if (peer.admitted) peer.outbox.Add(message);
     }
+  }
+
+  // Does what `stop` asks for, whatever the threads that load the model wait for.
+  void HeedStop() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (in_order() || serving_ || heeded_stop_) return;
+      heeded_stop_ = true;
+    }
+    if (node() == 0) {
+      End();
+      if (options_.on_end) options_.on_end();
+      return;
+    }
+    v1::Message message;
+    message.mutable_leave();
+    SendToAll(message);
+    if (options_.on_leave) options_.on_leave();
   }
 
   // Sends beats and misses those of others, whatever else this process does.
@@ -382,10 +447,13 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
         if (now - peer.heard > options_.silence) silent = node;
         peer.outbox.Add(beat);
       }
-      if (silent < 0 || ended_ || ending_) continue;
       lock.unlock();
-      SetFailure(absl::UnavailableError(
-          StrCat(Describe(silent), " has sent nothing for ", ToSeconds(options_.silence), " s")));
+      if (silent >= 0) {
+        SetFailure(absl::UnavailableError(
+            StrCat(Describe(silent), " has sent nothing for ", ToSeconds(options_.silence), " s")));
+      } else if (stop_()) {
+        HeedStop();
+      }
       lock.lock();
     }
   }
@@ -394,44 +462,34 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
   void SetFailure(const absl::Status& why, bool own = false) {
     {
       const std::lock_guard lock(mutex_);
-      if (!failure_.ok() || ending_) return;
+      if (!failure_.ok() || in_order()) return;
       failure_ = why;
+      AddToAll(FailureMessage(std::string(why.message())));
     }
     changed_.notify_all();
-    SendToAll(FailureMessage(std::string(why.message())));
     exchange_.Shutdown();
     const std::lock_guard callback_lock(callback_mutex_);
     if (on_failure_) on_failure_(why);
     if (!own && options_.on_failure) options_.on_failure(why);
   }
 
-  // Tells the other nodes, and waits until they have seen it; after a failure, until they were
-  // told.
-  void End() {
-    v1::Message message;
-    if (node() == 0) {
-      message.mutable_end();
-    } else {
-      message.mutable_leave();
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    const bool failed = !failure().ok();
-    if (failed) {
-      for (Peer& peer : peers_) peer.outbox.Close();
-    } else {
-      SendToAll(message);
-    }
+  // After a failure: waits until the other nodes were told of it.
+  void WaitUntilTold() {
+    for (Peer& peer : peers_) peer.outbox.Close();
+    WaitUntilClosed(kFailureGrace);
+  }
+
+  // Waits until the streams have ended, which is how the other ends show that they have seen all.
+  void WaitUntilClosed(Duration grace) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, failed ? kFailureGrace : kEndGrace, [this] {
+    changed_.wait_for(lock, grace, [this] {
       return ended_ || std::all_of(peers_.begin(), peers_.end(),
                                    [](const Peer& peer) { return !peer.admitted || peer.closed; });
     });
   }
 
   const NodeOptions options_;
+  std::function<bool()> stop_;
   std::deque<Peer> peers_;  // by node; the one of this node is not used
   Exchange exchange_;
   Socket listener_;
@@ -442,6 +500,8 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
   std::deque<StepPlan> plans_;
   bool ended_ = false;   // node 0 has ended in order
   bool ending_ = false;  // this node does
+  bool serving_ = false;
+  bool heeded_stop_ = false;
   bool stopping_ = false;
 
   std::mutex callback_mutex_;  // held during callbacks

@@ -32,23 +32,33 @@ struct NodeOptions {
 
   // Called once, from any thread, when a node has failed: the process should end.
   std::function<void(const absl::Status& why)> on_failure;
-  // Called, on node 0, when another node wants all to end in order.
+  // Called, on node 0, when another node wants all to end in order; on another node, when `stop` of
+  // Join has told this one to and it has asked node 0.
   std::function<void()> on_leave;
+  // Called when node 0 has ended in order: on another node, and on node 0 where `stop` has ended
+  // all of them before BeginServing.
+  std::function<void()> on_end;
 };
 
 class NodeGroup : public Nodes {
  public:
   // On node 0, waits for all others; on another node, for node 0. Returns Cancelled once `stop`
   // returns true, DeadlineExceeded after the timeout, and other errors where a setting is wrong or
-  // node 0 refuses this node.
+  // node 0 refuses this node. `stop` is asked on: node 0 ends all in order if it returns true
+  // before BeginServing, and another node asks node 0 to end. It outlives the group.
   static absl::StatusOr<std::unique_ptr<NodeGroup>> Join(NodeOptions options,
                                                          const std::function<bool()>& stop);
 
   // Ends in order: node 0 lets the others do so as well. `on_failure` is no longer called.
   ~NodeGroup() override = default;
 
-  // On another node than node 0: asks node 0 to end in order.
-  virtual void Leave() = 0;
+  // On node 0: all have loaded, and from now on `stop` is the caller's to heed. Cancelled: it has
+  // ended all nodes.
+  virtual absl::Status BeginServing() = 0;
+
+  // Ends in order, as the destructor does: node 0 ends all, another node asks it to. Waits, for 2 s
+  // at most, until the other end has seen it.
+  virtual void End() = 0;
 };
 
 }  // namespace millrace

@@ -1,7 +1,10 @@
 #include "nodes/node_group.h"
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -133,10 +136,12 @@ TEST(NodeGroupTest, FactsAreComparedOnAllNodesAlike) {
     return first;
   };
   EXPECT_TRUE(agree("red", "red").ok());
-  EXPECT_EQ(
-      agree("red", "blue\n"),
-      absl::FailedPreconditionError("node 1: colour is \"blue\\n\", and that of node 0 is \"red\"; "
-                                    "allowed: the same on all nodes"));
+  const absl::Status differ = agree("red", "blue\n");
+  EXPECT_EQ(differ.message(),
+            "node 1: colour is \"blue\\n\", and that of node 0 is \"red\"; "
+            "allowed: the same on all nodes");
+  EXPECT_TRUE(IsDisagreement(differ));
+  EXPECT_FALSE(IsDisagreement(absl::FailedPreconditionError(differ.message())));
 }
 
 TEST(NodeGroupTest, AFailureEndsAllNodesWithItsReason) {
@@ -167,21 +172,132 @@ TEST(NodeGroupTest, AFailureEndsAllNodesWithItsReason) {
   for (const int node : {0, 1, 2}) EXPECT_EQ(failures[node].count(), node == 1 ? 0 : 1);
 }
 
-TEST(NodeGroupTest, ANodeThatWantsToLeaveAsksNode0) {
-  const int port = FreePort();
-  std::vector<NodeOptions> options = {Options(port, 0), Options(port, 1)};
+// A process that is told to end: what main.cc makes of the callbacks.
+struct Stoppable {
+  explicit Stoppable(NodeOptions of_node) : options(std::move(of_node)) {
+    options.on_failure = failure.callback();
+    options.on_leave = [this] { stop = true; };
+    options.on_end = [this] { stop = true; };
+  }
+  GroupOr Join() {
+    return NodeGroup::Join(options, [this] { return stop.load(); });
+  }
+  std::future<GroupOr> JoinBeside() {
+    return std::async(std::launch::async, [this] { return Join(); });
+  }
+
+  NodeOptions options;
   Failure failure;
-  std::promise<void> left;
-  options[0].on_failure = options[1].on_failure = failure.callback();
-  options[0].on_leave = [&] { left.set_value(); };
-  auto groups = JoinAll(options);
-  for (const GroupOr& group : groups) ASSERT_TRUE(group.ok()) << group.status();
-  (*groups[1])->Leave();
-  left.get_future().wait();
-  groups[0]->reset();
-  EXPECT_EQ((*groups[1])->NextPlan()->has_value(), false);
-  groups.clear();
-  EXPECT_EQ(failure.count(), 0);
+  std::atomic<bool> stop{false};
+};
+
+absl::Status Gather(GroupOr& group) {
+  std::vector<std::vector<char>> all;
+  return (*group)->AllGather({}, &all);
+}
+
+TEST(NodeGroupTest, ANodeThatIsToldToEndWhileOthersLoadEndsAllInOrder) {
+  for (const int told : {0, 1, 2}) {
+    const int port = FreePort();
+    std::deque<Stoppable> nodes;
+    std::vector<std::future<GroupOr>> joining;
+    std::vector<GroupOr> groups;
+    for (const int node : {0, 1, 2}) nodes.emplace_back(Options(port, node, 3));
+    for (Stoppable& node : nodes) joining.push_back(node.JoinBeside());
+    for (auto& group : joining) groups.push_back(group.get());
+    for (const GroupOr& group : groups) ASSERT_TRUE(group.ok()) << group.status();
+    // Node 2 loads, and the others wait for it.
+    std::vector<std::future<absl::Status>> waiting;
+    for (const int node : {0, 1}) {
+      waiting.push_back(std::async(std::launch::async, [&, node] { return Gather(groups[node]); }));
+    }
+    nodes[told].stop = true;
+    for (auto& gathered : waiting) {
+      const absl::Status status = gathered.get();
+      EXPECT_TRUE(absl::IsCancelled(status)) << status;
+    }
+    EXPECT_TRUE(absl::IsCancelled((*groups[0])->BeginServing()));
+    groups.clear();
+    for (Stoppable& node : nodes) {
+      EXPECT_TRUE(node.stop);
+      EXPECT_EQ(node.failure.count(), 0);
+    }
+  }
+}
+
+TEST(NodeGroupTest, ANodeThatIsToldToEndWhileAnotherHasNotComeEndsAllInOrder) {
+  for (const int told : {0, 1}) {
+    const int port = FreePort();
+    Stoppable first(Options(port, 0, 3));
+    Stoppable second(Options(port, 1, 3));
+    auto leading = first.JoinBeside();
+    GroupOr group = second.Join();
+    ASSERT_TRUE(group.ok()) << group.status();
+    (told == 0 ? first : second).stop = true;
+    EXPECT_TRUE(absl::IsCancelled(Gather(group)));
+    EXPECT_TRUE(absl::IsCancelled(leading.get().status()));
+    group->reset();
+    EXPECT_EQ(first.failure.count() + second.failure.count(), 0);
+  }
+}
+
+TEST(NodeGroupTest, OnceItServesNode0EndsWhenItWants) {
+  const int port = FreePort();
+  Stoppable first(Options(port, 0));
+  Stoppable second(Options(port, 1));
+  auto leading = first.JoinBeside();
+  GroupOr follower = second.Join();
+  GroupOr leader = leading.get();
+  ASSERT_TRUE(leader.ok() && follower.ok());
+  EXPECT_TRUE((*leader)->BeginServing().ok());
+  second.stop = true;
+  while (!first.stop) std::this_thread::yield();  // it was asked to
+  auto gathered = std::async(std::launch::async, [&] { return Gather(follower); });
+  EXPECT_TRUE(Gather(leader).ok());
+  EXPECT_TRUE(gathered.get().ok());
+  EXPECT_TRUE((*leader)->SendPlan(Plan(1)).ok());
+  const auto plan = (*follower)->NextPlan();
+  EXPECT_TRUE(plan.ok() && plan->has_value());
+  leader->reset();
+  EXPECT_EQ((*follower)->NextPlan()->has_value(), false);
+  follower->reset();
+  EXPECT_EQ(first.failure.count() + second.failure.count(), 0);
+}
+
+// Speaks HTTP/2, and never answers a call.
+class MuteServer {
+ public:
+  explicit MuteServer(int port)
+      : listener_(*nodes::Listen("127.0.0.1", port)), thread_([this] {
+          std::vector<nodes::Accepted> held;
+          while (!done_) {
+            auto accepted = nodes::Accept(listener_, 50ms);
+            if (!accepted.has_value()) continue;
+            constexpr std::array<char, 9> kSettings = {0, 0, 0, 4};
+            (void)nodes::SendAll(accepted->socket, kSettings);
+            held.push_back(*std::move(accepted));
+          }
+        }) {}
+  ~MuteServer() {
+    done_ = true;
+    thread_.join();
+  }
+
+ private:
+  nodes::Socket listener_;
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
+TEST(NodeGroupTest, AServerThatNeverAnswersDoesNotHoldUpANode) {
+  const int port = FreePort();
+  const MuteServer mute(port);
+  NodeOptions options = Options(port, 1);
+  options.timeout = 100ms;
+  EXPECT_EQ(NodeGroup::Join(options, Never).status().code(), absl::StatusCode::kDeadlineExceeded);
+  options.timeout = 600s;
+  EXPECT_EQ(NodeGroup::Join(options, [] { return true; }).status().code(),
+            absl::StatusCode::kCancelled);
 }
 
 TEST(NodeGroupTest, StrangersAreRefusedWithTheReasonAndTheNodeStillComes) {

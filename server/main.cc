@@ -77,7 +77,7 @@ void EndEvenIfTheDeviceHangs(int status, Duration after = kLongestEnd) {
 }
 
 // Runs as another node than node 0. The first signal asks node 0 to end, and this node with it.
-int Follow(const Settings& settings, Event& signalled, const std::atomic<bool>& stop) {
+int Follow(const Settings& settings, std::atomic<bool>& stop) {
   NodeEvents events;
   events.on_failure = [] { EndEvenIfTheDeviceHangs(EX_SOFTWARE, kLastWords); };
   events.on_leave = [&] {
@@ -85,7 +85,11 @@ int Follow(const Settings& settings, Event& signalled, const std::atomic<bool>& 
     EndEvenIfTheDeviceHangs(EXIT_SUCCESS,
                             settings.drain_delay + settings.drain_timeout + kLongestEnd);
   };
-  const absl::Status status = FollowNode0(settings, events, signalled, stop);
+  events.on_end = [&] {
+    stop = true;  // what is still fetched is not needed
+    EndEvenIfTheDeviceHangs(EXIT_SUCCESS);
+  };
+  const absl::Status status = FollowNode0(settings, events, stop);
   if (status.ok()) return EXIT_SUCCESS;
   if (absl::IsCancelled(status)) {
     kLog.Info(std::string(status.message()));
@@ -193,17 +197,21 @@ int Serve(const Startup& startup, const Reloader::Load& load) {
   }
   if (startup.settings.node_rank > 0) {
     guard.reset();
-    return Follow(startup.settings, end, stop);
+    return Follow(startup.settings, stop);
   }
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-      startup.settings,
-      [&] {
-        failed = true;
-        end.Raise();
-        // Another node's failure does not wait until this one has loaded its model.
-        if (!started) EndEvenIfTheDeviceHangs(EX_SOFTWARE, kLastWords);
-      },
-      [&] { end.Raise(); }, stop);
+  NodeEvents events;
+  events.on_failure = [&] {
+    failed = true;
+    end.Raise();
+    // Another node's failure does not wait until this one has loaded its model.
+    if (!started) EndEvenIfTheDeviceHangs(stop ? EXIT_SUCCESS : EX_SOFTWARE, kLastWords);
+  };
+  events.on_leave = [&] {
+    stop = true;
+    end.Raise();
+  };
+  events.on_end = [] { EndEvenIfTheDeviceHangs(EXIT_SUCCESS); };
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(startup.settings, events, stop);
   // A server that began is not taken down: where threads or memory are short, that may hang.
   if (absl::IsCancelled(server.status())) {
     kLog.Info(std::string(server.status().message()));

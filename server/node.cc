@@ -1,7 +1,6 @@
 #include "server/node.h"
 
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -48,29 +47,6 @@ NodeFacts FactsOf(const Settings& s) {
           Given("exact", s.exact)};
 }
 
-// Asks node 0 to end when this process gets a signal.
-class Leaver {
- public:
-  Leaver(Event& signalled, NodeGroup& nodes, const std::function<void()>& on_leave)
-      : signalled_(signalled), thread_([this, &nodes, on_leave] {
-          signalled_.Wait();
-          if (done_) return;
-          nodes.Leave();
-          on_leave();
-        }) {}
-
-  ~Leaver() {
-    done_ = true;
-    signalled_.Raise();
-    thread_.join();
-  }
-
- private:
-  Event& signalled_;
-  std::atomic<bool> done_{false};
-  std::thread thread_;
-};
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NodeGroup>> JoinNodes(const Settings& settings, NodeEvents events,
@@ -87,6 +63,7 @@ absl::StatusOr<std::unique_ptr<NodeGroup>> JoinNodes(const Settings& settings, N
   options.timeout = settings.node_timeout;
   options.version = std::string(Version());
   options.on_leave = std::move(events.on_leave);
+  options.on_end = std::move(events.on_end);
   options.on_failure = [on_failure = std::move(events.on_failure)](const absl::Status& why) {
     kLog.Error(std::string(why.message()), "; all nodes end");
     on_failure();
@@ -97,22 +74,30 @@ absl::StatusOr<std::unique_ptr<NodeGroup>> JoinNodes(const Settings& settings, N
   return nodes;
 }
 
-absl::Status FollowNode0(const Settings& settings, NodeEvents events, Event& signalled,
+absl::Status EndStart(NodeGroup& nodes, const absl::Status& why, const std::atomic<bool>& stop) {
+  if (IsDisagreement(why)) {  // all nodes see it by themselves
+    nodes.End();
+    return why;
+  }
+  if (stop || absl::IsCancelled(why)) {
+    nodes.End();
+    return absl::CancelledError("stopped while the model was loaded");
+  }
+  nodes.OnFailure(nullptr);  // what has loaded is not used any more
+  nodes.Fail(why);
+  return why;
+}
+
+absl::Status FollowNode0(const Settings& settings, NodeEvents events,
                          const std::atomic<bool>& stop) {
-  const std::function<void()> on_leave = events.on_leave;
   MILLRACE_ASSIGN_OR_RETURN(const std::unique_ptr<NodeGroup> nodes,
                             JoinNodes(settings, std::move(events), stop));
-  const Leaver leaver(signalled, *nodes, on_leave);
   const auto load = [&]() -> absl::StatusOr<std::unique_ptr<Executor>> {
     MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings, &stop));
     return LoadExecutor(MakeModelSpec(settings, path), MakeDeviceSpec(settings), nodes.get());
   };
   const absl::StatusOr<std::unique_ptr<Executor>> executor = load();
-  if (!executor.ok()) {
-    // All nodes see a disagreement by themselves.
-    if (!IsDisagreement(executor.status())) nodes->Fail(executor.status());
-    return executor.status();
-  }
+  if (!executor.ok()) return EndStart(*nodes, executor.status(), stop);
   kLog.Info("node ", nodes->node(), " of ", nodes->size(), ": follows node 0");
   MILLRACE_RETURN_IF_ERROR(FollowPlans(**executor, *nodes));
   kLog.Info("node 0 has ended, and so does node ", nodes->node());

@@ -124,9 +124,7 @@ Server::Server(const Settings& settings) : settings_(settings), frontend_(settin
 
 Server::~Server() { CloseEndpoints(Duration::zero()); }
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
-                                                      std::function<void()> on_failure,
-                                                      std::function<void()> on_leave,
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings, NodeEvents events,
                                                       const std::atomic<bool>& stop) {
   const SteadyTime begin = Clock::Real().Now();
   if (!settings.ready_file.empty()) {
@@ -148,10 +146,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   }
   const auto begin_serving = [&]() -> absl::Status {
     auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
-    const absl::Status loaded = server->LoadModel(std::move(on_failure), std::move(on_leave), stop);
-    absl::Status opened = endpoints.get();
-    MILLRACE_RETURN_IF_ERROR(loaded);
-    return opened;
+    absl::Status begun = server->LoadModel(std::move(events), stop);
+    const absl::Status opened = endpoints.get();
+    if (begun.ok()) begun = opened;
+    if (begun.ok() || server->nodes_ == nullptr) return begun;
+    return EndStart(*server->nodes_, begun, stop);
   };
   if (absl::Status status = begin_serving(); !status.ok()) {
     (void)server.release();
@@ -159,6 +158,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   }
   // Who was told to end while it loaded does not turn ready: balancers would send work to it.
   if (stop) return absl::CancelledError("stopped while the model was loaded");
+  if (server->nodes_ != nullptr) MILLRACE_RETURN_IF_ERROR(server->nodes_->BeginServing());
   server->frontend_.AddModel(server->model_.get(), settings.served_model_names);
   server->frontend_.SetReady();
   server->grpc_->UpdateHealth();
@@ -173,7 +173,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
       absl::FormatDuration(absl::Milliseconds(
           absl::ToInt64Milliseconds(absl::FromChrono(Clock::Real().Now() - begin)))));
   if (!settings.ready_file.empty()) {
-    MILLRACE_RETURN_IF_ERROR(WriteReadyFile(settings.ready_file, ports));
+    if (absl::Status status = WriteReadyFile(settings.ready_file, ports); !status.ok()) {
+      if (server->nodes_ != nullptr) return EndStart(*server->nodes_, status, stop);
+      return status;
+    }
   }
   return server;
 }
@@ -189,16 +192,12 @@ absl::Status Server::LoadInferEngine(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status Server::LoadModel(std::function<void()> on_failure, std::function<void()> on_leave,
-                               const std::atomic<bool>& stop) {
+absl::Status Server::LoadModel(NodeEvents events, const std::atomic<bool>& stop) {
+  std::function<void()> on_failure = events.on_failure;
   if (settings_.nnodes > 1) {
-    MILLRACE_ASSIGN_OR_RETURN(nodes_,
-                              JoinNodes(settings_, {on_failure, std::move(on_leave)}, stop));
+    MILLRACE_ASSIGN_OR_RETURN(nodes_, JoinNodes(settings_, std::move(events), stop));
   }
-  absl::Status loaded = LoadModel(std::move(on_failure), stop);
-  // The others need not load a model that this node does not serve.
-  if (nodes_ != nullptr && !loaded.ok() && !IsDisagreement(loaded)) nodes_->Fail(loaded);
-  return loaded;
+  return LoadModel(std::move(on_failure), stop);
 }
 
 absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop) {

@@ -16,6 +16,7 @@
 #include "server/grpc/grpc_server.h"
 #include "server/guard/shared_port.h"
 #include "server/http/http_server.h"
+#include "server/node.h"
 #include "server/tls/tls_server.h"
 #include "server/tracing/otlp_exporter.h"
 
@@ -33,13 +34,12 @@ class Server {
  public:
   // Loads the model, opens the endpoints, and writes settings.ready_file when both are done. After
   // an error what was begun goes on: end the process.
-  // `on_failure` is called once, from some thread, when the device has failed: then end the
+  // `events.on_failure` is called once, from some thread, when the device has failed: then end the
   // process. `stop`, once true, ends the fetching of a model with Cancelled, and what has loaded
   // meanwhile is not served.
-  // `on_leave` is called when another node of --nnodes wants to end in order: then drain.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(const Settings& settings,
-                                                       std::function<void()> on_failure,
-                                                       std::function<void()> on_leave,
+  // `events.on_leave` is called when another node of --nnodes wants to end in order: set `stop`,
+  // and drain; `events.on_end` when `stop` has ended all nodes while one of them loads.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Settings& settings, NodeEvents events,
                                                        const std::atomic<bool>& stop);
   ~Server();
 
@@ -65,8 +65,7 @@ class Server {
 
   absl::Status OpenEndpoints();
   absl::Status OpenSharedPort();
-  absl::Status LoadModel(std::function<void()> on_failure, std::function<void()> on_leave,
-                         const std::atomic<bool>& stop);
+  absl::Status LoadModel(NodeEvents events, const std::atomic<bool>& stop);
   absl::Status LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop);
   absl::Status LoadInferEngine(const std::string& path);
 

@@ -17,8 +17,7 @@ TEST(ServerTest, ASignalWhileItLoadsEndsItBeforeItIsReady) {
   settings.kv_cache_memory = 1 << 20;
   settings.ready_file = testing::TempDir() + "server_test_ready";
   const std::atomic<bool> stop = true;
-  const auto server = Server::Start(
-      settings, [] {}, [] {}, stop);
+  const auto server = Server::Start(settings, {[] {}, [] {}, [] {}}, stop);
   EXPECT_TRUE(absl::IsCancelled(server.status())) << server.status();
   EXPECT_NE(access(settings.ready_file.c_str(), F_OK), 0);
 }

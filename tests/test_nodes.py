@@ -20,6 +20,7 @@ KEY = "a key of these tests".replace(" ", "-")
 GREEDY = {"prompt": "The capital of France is", "max_tokens": 24, "temperature": 0, "logprobs": 2, "ignore_eos": True}
 SAMPLED = [{"prompt": "One, two, " * n, "max_tokens": 24, "seed": n, "logprobs": 3, "repetition_penalty": 1.2, "ignore_eos": True}
            for n in range(1, 7)]
+ANY_PORTS = {"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"}
 ENDLESS = {"prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": True}
 
 
@@ -199,15 +200,14 @@ def test_a_signal_to_any_node_ends_all_in_order(start_nodes, twins):
         assert stream.join()[-1] == "data: [DONE]"
 
 
-def refused(tmp_path, flags, *follower):
-    """Starts a node 0 with a follower of its flags and `follower`. Returns both statuses and logs."""
+def refused(tmp_path, flags, *follower, leader=()):
+    """Starts a node 0 with a follower of its flags, and those of each. Returns both statuses and logs."""
     port = free_port()
     nodes = []
-    for rank, more in [(0, []), (1, follower)]:
+    for rank, more in [(0, leader), (1, follower)]:
         folder = tmp_path / str(rank)
         folder.mkdir()
-        ports = {"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"}
-        nodes.append(Follower(folder, *flags, *node_flags(port, rank), *more, env=ports))
+        nodes.append(Follower(folder, *flags, *node_flags(port, rank), *more, env=ANY_PORTS))
     statuses = [node.wait() for node in nodes]
     return statuses, [node.text() for node in nodes]
 
@@ -239,10 +239,51 @@ def test_a_node_without_its_model_ends_all_with_the_reason(tmp_path, twins):
     assert "node 1 of 2 failed: " in leader and "nowhere" in leader and "nowhere" in follower
 
 
+def test_node_0_without_its_model_ends_all_with_the_reason(tmp_path, twins):
+    statuses, (leader, follower) = refused(tmp_path, tiny(twins, 2), leader=["--model", str(tmp_path / "nowhere")])
+    assert statuses == [1, 70]
+    assert "nowhere" in leader and "node 0 of 2 failed: " in follower and "nowhere" in follower
+
+
+def test_node_0_whose_port_is_taken_ends_all_with_the_reason(tmp_path, twins):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        statuses, (leader, follower) = refused(tmp_path, tiny(twins, 2), leader=["--http-port", str(taken.getsockname()[1])])
+    assert statuses == [1, 70]
+    assert "http-port" in leader and "node 0 of 2 failed: " in follower and "http-port" in follower
+
+
+def test_a_node_that_may_not_fetch_its_model_ends_all_with_the_reason(tmp_path, twins):
+    statuses, (leader, follower) = refused(tmp_path, tiny(twins, 2), "--model", "org/nosuch", "--offline")
+    assert statuses == [70, 1]
+    assert "node 1 of 2 failed: " in leader and "org/nosuch" in leader and "org/nosuch" in follower
+
+
+@pytest.mark.parametrize("fetching", [0, 1])
+@pytest.mark.parametrize("of_node", [0, 1])
+def test_a_signal_while_a_node_fetches_ends_all_in_order(tmp_path, twins, of_node, fetching):
+    with socket.create_server(("127.0.0.1", 0)) as hub:  # which never answers
+        env = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.getsockname()[1]}", "HF_HOME": str(tmp_path / "hub"), **ANY_PORTS}
+        port = free_port()
+        nodes = []
+        for rank in (0, 1):
+            (tmp_path / str(rank)).mkdir()
+            model = ["--model", "org/nosuch"] if rank == fetching else []
+            nodes.append(Follower(tmp_path / str(rank), *tiny(twins, 2), *model, *node_flags(port, rank), env=env))
+        try:
+            hub.settimeout(60)
+            with hub.accept()[0]:
+                nodes[of_node].process.send_signal(signal.SIGTERM)
+                assert [node.wait() for node in nodes] == [0, 0]
+        finally:
+            for node in nodes:
+                node.process.kill()
+                node.process.wait()
+
+
 def test_a_node_with_another_key_is_refused_and_node_0_waits_on(tmp_path, twins):
     port = free_port()
     leader = Follower(tmp_path, *tiny(twins, 2), *node_flags(port, 0), "--ready-file", str(tmp_path / "ready"),
-                      env={"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"})
+                      env=ANY_PORTS)
     try:
         status, log = run(*tiny(twins, 2), *node_flags(port, 1), env={"MILLRACE_NODE_KEY": "x" * 16})
         assert status == 1
@@ -283,7 +324,7 @@ def test_the_port_of_another_server_is_no_node_0(start_server, twins):
 def test_garbage_on_the_ports_is_refused_and_the_nodes_still_meet(tmp_path, twins):
     port = free_port()
     leader = Follower(tmp_path, *tiny(twins, 2), *node_flags(port, 0), "--ready-file", str(tmp_path / "ready"),
-                      env={"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"})
+                      env=ANY_PORTS)
     try:
         wait_until(lambda: "waiting for the others" in leader.text())
         draw = random.Random(3)
