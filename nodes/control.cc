@@ -31,6 +31,8 @@ constexpr auto kConnectTimeout = 1s;
 constexpr auto kGiveUpPoll = 50ms;
 // How long streams may take to end in order before they are cut.
 constexpr auto kGrace = 2s;
+// Strangers may try again and again, and shall not fill the log.
+constexpr Duration kRefusalsEvery = 1s;
 // A plan of the longest prompts is some megabytes.
 constexpr int kMaxPlanBytes = 256 << 20;
 // The limit of the other direction: a Hello, beats and a reason.
@@ -121,14 +123,27 @@ class Service final : public v1::Nodes::Service {
     return CRYPTO_memcmp(given.data(), key_.data(), key_.size()) == 0;
   }
 
-  static grpc::Status Refuse(const grpc::ServerContext& context, grpc::StatusCode code,
-                             const std::string& why) {
-    kLog.Warning("refused a node at ", Printable(context.peer()), ": ", why);
+  grpc::Status Refuse(const grpc::ServerContext& context, grpc::StatusCode code,
+                      const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    const SteadyTime now = Clock::Real().Now();
+    if (last_refusal_.has_value() && now - *last_refusal_ < kRefusalsEvery) {
+      ++unlogged_refusals_;
+    } else {
+      last_refusal_ = now;
+      const int64_t unlogged = std::exchange(unlogged_refusals_, 0);
+      kLog.Warning("refused a node at ", Printable(context.peer()), ": ", why,
+                   unlogged == 0 ? "" : StrCat(" (and ", unlogged, " more since the last one)"));
+    }
     return {code, why};
   }
 
   const Sha256Digest key_;
   ControlListener& listener_;
+
+  std::mutex mutex_;                        // guards:
+  std::optional<SteadyTime> last_refusal_;  // that was logged
+  int64_t unlogged_refusals_ = 0;
 };
 
 class ControlServerImpl final : public ControlServer {

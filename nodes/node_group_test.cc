@@ -12,6 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_split.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "executors/nodes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -321,6 +324,34 @@ TEST(NodeGroupTest, StrangersAreRefusedWithTheReasonAndTheNodeStillComes) {
   ASSERT_TRUE(leader.ok()) << leader.status();
   EXPECT_THAT(MessageOf(NodeGroup::Join(Options(port, 1), Never)),
               HasSubstr("its --node-rank is 1, and that node is here already, at ipv4:127.0.0.1"));
+}
+
+TEST(NodeGroupTest, RefusedStrangersDoNotFillTheLog) {
+  testing::internal::CaptureStderr();
+  const int port = FreePort();
+  Stoppable first(Options(port, 0));
+  auto leading = first.JoinBeside();
+  NodeOptions wrong_key = Options(port, 1);
+  wrong_key.key = "a guess";
+  EXPECT_FALSE(NodeGroup::Join(wrong_key, Never).ok());  // waits until node 0 listens
+  const SteadyTime begin = Clock::Real().Now();
+  int attempts = 1;
+  // The last one comes when there may be a line again.
+  for (SteadyTime last; attempts < 20 || last - begin < 1100ms; ++attempts) {
+    last = Clock::Real().Now();
+    EXPECT_FALSE(NodeGroup::Join(wrong_key, Never).ok());
+  }
+  const double elapsed = ToSeconds(Clock::Real().Now() - begin);
+  first.stop = true;
+  EXPECT_TRUE(absl::IsCancelled(leading.get().status()));
+  FlushLogs(30s);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::vector<std::string> parts = absl::StrSplit(log, "refused a node at ");
+  EXPECT_GE(parts.size(), 2);
+  EXPECT_LE(parts.size(), 3 + elapsed);  // the first part precedes all lines
+  if (static_cast<int>(parts.size()) < attempts) {
+    EXPECT_THAT(log, HasSubstr(" more since the last one)"));
+  }
 }
 
 TEST(NodeGroupTest, ANodeThatNeverComesEndsTheWait) {
