@@ -30,6 +30,7 @@ std::pair<std::string, std::string> Given(std::string_view name, Value value) {
 // The settings that decide what a step computes, and in which order ranks meet.
 NodeFacts FactsOf(const Settings& s) {
   return {Chosen("device", s.device),
+          Chosen("runner", s.runner),
           Given("tensor-parallel-size", s.tensor_parallel_size),
           Given("enable-expert-parallel", s.enable_expert_parallel),
           Given("max-model-len", s.max_model_len),

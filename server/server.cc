@@ -195,6 +195,7 @@ absl::Status Server::LoadInferEngine(const std::string& path) {
 absl::Status Server::LoadModel(NodeEvents events, const std::atomic<bool>& stop) {
   std::function<void()> on_failure = events.on_failure;
   if (settings_.nnodes > 1) {
+    frontend_.progress().Begin("waiting for the other nodes");
     MILLRACE_ASSIGN_OR_RETURN(nodes_, JoinNodes(settings_, std::move(events), stop));
   }
   return LoadModel(std::move(on_failure), stop);

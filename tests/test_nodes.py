@@ -200,6 +200,13 @@ def test_a_signal_to_any_node_ends_all_in_order(start_nodes, twins):
         assert stream.join()[-1] == "data: [DONE]"
 
 
+def readiness(port):
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz").text
+    except httpx.TransportError:
+        return ""
+
+
 def refused(tmp_path, flags, *follower, leader=()):
     """Starts a node 0 with a follower of its flags, and those of each. Returns both statuses and logs."""
     port = free_port()
@@ -217,6 +224,13 @@ def test_nodes_must_have_the_same_settings(tmp_path, twins):
     assert statuses == [1, 1]
     for text in texts:
         assert 'node 1: --max-num-seqs is "16", and that of node 0 is "8"; allowed: the same on all nodes' in text
+
+
+def test_nodes_must_have_the_same_runner(tmp_path, twins):
+    statuses, texts = refused(tmp_path, tiny(twins, 2), "--runner", "pooling")
+    assert statuses == [1, 1]
+    for text in texts:
+        assert 'node 1: --runner is "pooling", and that of node 0 is "auto"' in text
 
 
 def test_nodes_must_have_the_same_weights(tmp_path, twins):
@@ -278,6 +292,20 @@ def test_a_signal_while_a_node_fetches_ends_all_in_order(tmp_path, twins, of_nod
             for node in nodes:
                 node.process.kill()
                 node.process.wait()
+
+
+def test_node_0_says_that_it_waits_for_others(tmp_path, twins):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        http = probe.getsockname()[1]
+    leader = Follower(tmp_path, *tiny(twins, 2), *node_flags(free_port(), 0), "--http-port", str(http), env=ANY_PORTS)
+    try:
+        wait_until(lambda: "waiting for the others" in leader.text())
+        wait_until(lambda: "waiting for the other nodes" in readiness(http))
+        leader.process.send_signal(signal.SIGTERM)
+        assert leader.wait() == 0
+    finally:
+        leader.process.kill()
+        leader.process.wait()
 
 
 def test_a_node_with_another_key_is_refused_and_node_0_waits_on(tmp_path, twins):
