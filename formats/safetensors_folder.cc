@@ -130,7 +130,7 @@ std::string SafetensorsFolder::NameInFile(std::string_view name) const {
     if (at == name.npos) continue;
     const std::string both =
         StrCat(name.substr(0, at), "ffn_gate_up_", name.substr(at + half.size()));
-    const std::string in_file = HfNames(both, family_)[0];
+    std::string in_file = HfNames(both, family_)[0];
     if (in_file != both) return in_file;
   }
   return usual;

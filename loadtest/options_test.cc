@@ -120,7 +120,7 @@ TEST(OptionsTest, PrintsWhatItIsAskedFor) {
 }
 
 TEST(OptionsTest, TlsNeedsAServerThatSpeaksIt) {
-  const auto error = [](std::vector<std::string> arguments) {
+  const auto error = [](const std::vector<std::string>& arguments) {
     return std::string(ParseOptions(arguments).status().message());
   };
   for (const std::string flag : {"--cacert=a", "--cert=a", "--key=a", "--insecure"}) {

@@ -22,7 +22,7 @@ class Sweep {
 
   // What was measured until an interruption is written, too.
   absl::Status Run() {
-    const absl::Status status = RunAll();
+    absl::Status status = RunAll();
     if (results_.empty() || (!status.ok() && !absl::IsCancelled(status))) return status;
     MILLRACE_RETURN_IF_ERROR(Write());
     return status;
