@@ -54,15 +54,13 @@ std::function<void()> Embedder::Embed(EmbedRequest request,
   absl::Status status = parts_.admission.Enter(batch, checked, &evicted);
   for (const Batch& other : evicted) Cancel(*other, CancelReason::kEvicted);
   if (status.ok()) {
-    {
-      const std::lock_guard lock(mutex_);
-      unread_.insert(batch);
-    }
     const std::shared_ptr<const Tenant>& tenant = batch->request.tenant;
-    status = parts_.pool->Submit(TenantId(tenant), batch.get(), bytes, [this, batch] {
-      if (TakeUnread(batch)) Prepare(batch);
-    });
-    if (!status.ok() && !TakeUnread(batch)) return [] {};  // it was late
+    status = parts_.pool->Submit(
+        TenantId(tenant), bytes, [this, batch] { Prepare(batch); },
+        [batch](SteadyTime now) {
+          const std::lock_guard lock(batch->mutex);
+          return now >= batch->deadline.value_or(SteadyTime::max()) || !batch->status.ok();
+        });
     if (!status.ok() && tenant != nullptr) tenant->GiveBack();
   }
   if (status.ok()) return [this, batch] { Cancel(*batch, CancelReason::kClientGone); };
@@ -75,33 +73,7 @@ std::function<void()> Embedder::Embed(EmbedRequest request,
   return [] {};
 }
 
-bool Embedder::TakeUnread(const Batch& batch) {
-  const std::lock_guard lock(mutex_);
-  return unread_.erase(batch) > 0;
-}
-
-// ---- On the watchdog's thread ----
-
-void Embedder::EndUnread(SteadyTime now) {
-  std::vector<Batch> over;
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto it = unread_.begin(); it != unread_.end();) {
-      const auto here = it++;
-      const std::lock_guard batch_lock((*here)->mutex);
-      if (now < (*here)->deadline.value_or(SteadyTime::max()) && (*here)->status.ok()) continue;
-      over.push_back(*here);
-      unread_.erase(here);
-    }
-  }
-  if (over.empty()) return;
-  absl::flat_hash_set<const void*> owners;
-  for (const Batch& batch : over) owners.insert(batch.get());
-  parts_.pool->Withdraw(owners);
-  for (const Batch& batch : over) Prepare(batch);  // which ends it before it is read
-}
-
-// ---- On the text pool ----
+// ---- On the text pool, or on the watchdog's thread if it is over before it is read ----
 
 void Embedder::Prepare(const Batch& batch) {
   absl::Status refused = EncodeInputs(*batch);
@@ -329,7 +301,7 @@ void Embedder::End(const Batch& batch) {
   };
   // Writing many embeddings takes the endpoint some time; it is the text pool's, not the shard's.
   if (!batch->status.ok() ||
-      !parts_.pool->Submit(TenantId(batch->request.tenant), nullptr, bytes, answer).ok())
+      !parts_.pool->Submit(TenantId(batch->request.tenant), bytes, answer).ok())
     answer();
 }
 

@@ -4,11 +4,9 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -29,9 +27,6 @@ class Embedder {
   std::function<void()> Embed(EmbedRequest request,
                               std::function<void(absl::StatusOr<Embeddings>)> done);
 
-  // Ends what still waits for the text pool, but is late or cancelled (see Generator::EndUnread).
-  void EndUnread(SteadyTime now);
-
   // Called when an input of a batch has ended: `embedding` is its result, or `end` has an error.
   void OnEmbedded(const std::shared_ptr<LiveRequest>& request, absl::Span<const float> embedding,
                   const SequenceEnd& end);
@@ -48,8 +43,6 @@ class Embedder {
     std::vector<Token> tokens;
   };
 
-  // Returns whether the batch was still unread; from now on it is not.
-  bool TakeUnread(const Batch& batch);
   void Prepare(const Batch& batch);
   absl::Status EncodeInputs(EmbeddingBatch& batch);
   absl::StatusOr<std::vector<Token>> EncodeInput(const EmbeddingBatch& batch, size_t input) const;
@@ -62,8 +55,6 @@ class Embedder {
   void End(const Batch& batch);
 
   EngineParts& parts_;
-  std::mutex mutex_;                   // locked before a batch's
-  absl::flat_hash_set<Batch> unread_;  // guarded by mutex_: the text pool has not begun with them
 };
 
 }  // namespace millrace

@@ -120,7 +120,7 @@ EngineImpl::EngineImpl(EngineOptions options, SequenceDefaults defaults, EngineI
       generator_(&parts_),
       embedder_(&parts_) {
   parts_.loop.Start();
-  watchdog_ = std::make_unique<Watchdog>(&parts_, &generator_, &embedder_);
+  watchdog_ = std::make_unique<Watchdog>(&parts_);
 }
 
 EngineImpl::~EngineImpl() {
@@ -173,7 +173,7 @@ void EngineImpl::Tokenize(TokenizeRequest request,
     }
     done(std::move(result));
   };
-  if (absl::Status status = parts_.pool->Submit(0, nullptr, bytes, std::move(work)); !status.ok())
+  if (absl::Status status = parts_.pool->Submit(0, bytes, std::move(work)); !status.ok())
     done(status);
 }
 
@@ -198,7 +198,7 @@ void EngineImpl::Detokenize(DetokenizeRequest request,
     }
     done(Decode(tokenizer, request.tokens, /*skip_special=*/false));
   };
-  if (absl::Status status = parts_.pool->Submit(0, nullptr, bytes, std::move(work)); !status.ok())
+  if (absl::Status status = parts_.pool->Submit(0, bytes, std::move(work)); !status.ok())
     done(status);
 }
 

@@ -124,16 +124,14 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
   for (const auto& live : choices) streams.push_back(std::make_shared<Stream>(&parts_, live));
   absl::Status status = parts_.admission.Enter(choices, checked);
   if (status.ok()) {
-    {
-      const std::lock_guard lock(mutex_);
-      unread_.emplace(choices.front()->key, choices);
-    }
     const GenerateRequest& first = choices.front()->request;
-    status = parts_.pool->Submit(TenantId(first.tenant), choices.front().get(), TextBytes(first),
-                                 [this, choices] {
-                                   if (TakeUnread(choices)) Prepare(choices);
-                                 });
-    if (!status.ok() && !TakeUnread(choices)) return streams;  // it was late
+    status = parts_.pool->Submit(
+        TenantId(first.tenant), TextBytes(first), [this, choices] { Prepare(choices); },
+        [choices](SteadyTime now) {
+          return now >= choices.front()->deadline.value_or(SteadyTime::max()) ||
+                 std::all_of(choices.begin(), choices.end(),
+                             [](const auto& choice) { return choice->cancelled(); });
+        });
     if (!status.ok() && first.tenant != nullptr) first.tenant->GiveBack();
     if (status.ok()) {
       const GenerateRequest& asked = choices.front()->request;
@@ -146,36 +144,7 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
   return streams;
 }
 
-bool Generator::TakeUnread(const Choices& choices) {
-  const std::lock_guard lock(mutex_);
-  return unread_.erase(choices.front()->key) > 0;
-}
-
-// ---- On the watchdog's thread ----
-
-void Generator::EndUnread(SteadyTime now) {
-  std::vector<Choices> over;
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto it = unread_.begin(); it != unread_.end();) {
-      const auto here = it++;
-      const Choices& choices = here->second;
-      const bool late = now >= choices.front()->deadline.value_or(SteadyTime::max());
-      if (late || std::all_of(choices.begin(), choices.end(),
-                              [](const auto& choice) { return choice->cancelled(); })) {
-        over.push_back(choices);
-        unread_.erase(here);
-      }
-    }
-  }
-  if (over.empty()) return;
-  absl::flat_hash_set<const void*> owners;
-  for (const Choices& choices : over) owners.insert(choices.front().get());
-  parts_.pool->Withdraw(owners);
-  for (const Choices& choices : over) Prepare(choices);  // which ends them before they are read
-}
-
-// ---- On the text pool ----
+// ---- On the text pool, or on the watchdog's thread if it is over before it is read ----
 
 void Generator::Prepare(const Choices& choices) {
   for (const auto& request : choices) {

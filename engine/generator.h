@@ -6,11 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
@@ -29,10 +27,6 @@ class Generator {
   std::vector<std::shared_ptr<ResponseStream>> Generate(GenerateRequest request,
                                                         std::function<void()> ready);
 
-  // Ends what still waits for the text pool, but is late or wanted no more. The pool may be at work
-  // for longer than a request has time, and what waits holds places of its tenant's.
-  void EndUnread(SteadyTime now);
-
   // Delivers the last event.
   void Finish(const std::shared_ptr<LiveRequest>& request, OutputEvent last);
 
@@ -40,8 +34,6 @@ class Generator {
   class Stream;
 
   Choices MakeChoices(GenerateRequest request, const std::function<void()>& ready);
-  // Returns whether the choices were still unread; from now on they are not.
-  bool TakeUnread(const Choices& choices);
   void Prepare(const Choices& choices);
   absl::Status Encode(const Choices& choices);
   SequenceDefaults DefaultsOf(const GenerateRequest& request) const;
@@ -56,9 +48,6 @@ class Generator {
 
   EngineParts& parts_;
   std::atomic<uint64_t> seed_state_;
-  std::mutex mutex_;
-  // Guarded by mutex_: requests, by their first key, with which the text pool has not begun.
-  absl::flat_hash_map<uint64_t, Choices> unread_;
 };
 
 }  // namespace millrace

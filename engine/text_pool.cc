@@ -22,8 +22,8 @@ TextPool::~TextPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-absl::Status TextPool::Submit(uint32_t tenant, const void* owner, size_t bytes,
-                              std::function<void()> work) {
+absl::Status TextPool::Submit(uint32_t tenant, size_t bytes, std::function<void()> work,
+                              IsOver is_over) {
   {
     std::lock_guard lock(mutex_);
     if (num_waiting_ >= capacity_) {
@@ -36,7 +36,7 @@ absl::Status TextPool::Submit(uint32_t tenant, const void* owner, size_t bytes,
     const bool is_long = bytes >= kLongBytes;
     std::deque<Job>& lane = is_long ? long_[tenant] : short_;
     if (is_long && lane.empty()) turns_.push_back(tenant);
-    lane.push_back({next_number_++, owner, bytes, std::move(work)});
+    lane.push_back({next_number_++, bytes, std::move(work), std::move(is_over)});
     ++num_waiting_;
     waiting_bytes_ += bytes;
   }
@@ -44,16 +44,17 @@ absl::Status TextPool::Submit(uint32_t tenant, const void* owner, size_t bytes,
   return absl::OkStatus();
 }
 
-void TextPool::Withdraw(const absl::flat_hash_set<const void*>& owners) {
-  std::vector<Job> withdrawn;  // let go without the lock
+std::vector<std::function<void()>> TextPool::Withdraw(SteadyTime now) {
+  std::vector<std::function<void()>> withdrawn;
   std::lock_guard lock(mutex_);
   const auto withdraw = [&](std::deque<Job>& lane) {
-    const auto kept = std::stable_partition(
-        lane.begin(), lane.end(), [&](const Job& job) { return !owners.contains(job.owner); });
+    const auto kept = std::stable_partition(lane.begin(), lane.end(), [&](const Job& job) {
+      return job.is_over == nullptr || !job.is_over(now);
+    });
     for (auto job = kept; job != lane.end(); ++job) {
       --num_waiting_;
       waiting_bytes_ -= job->bytes;
-      withdrawn.push_back(std::move(*job));
+      withdrawn.push_back(std::move(job->work));
     }
     lane.erase(kept, lane.end());
   };
@@ -61,6 +62,7 @@ void TextPool::Withdraw(const absl::flat_hash_set<const void*>& owners) {
   for (auto& [tenant, lane] : long_) withdraw(lane);
   std::erase_if(turns_, [this](uint32_t tenant) { return long_.at(tenant).empty(); });
   std::erase_if(long_, [](const auto& lane) { return lane.second.empty(); });
+  return withdrawn;
 }
 
 bool TextPool::MayTakeLong() const { return !long_.empty() && long_running_ < max_long_; }
@@ -95,7 +97,7 @@ void TextPool::Run() {
     Job job = Take(take_long);
     lock.unlock();
     job.work();
-    job.work = nullptr;  // let go of what it holds before the lock is taken
+    job = {};  // let go of what it holds before the lock is taken
     lock.lock();
     if (take_long) {
       --long_running_;

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "base/clock.h"
 
 namespace millrace {
 
@@ -34,20 +34,23 @@ class TextPool {
   // Runs what waits, then ends.
   ~TextPool();
 
-  // Queues `work` on a text of `bytes` bytes, for a tenant (Tenant::id; 0: none) and an owner, who
-  // may be anyone or null. Never waits. Returns ResourceExhausted if the pool is full; `work` will
-  // then not run.
-  absl::Status Submit(uint32_t tenant, const void* owner, size_t bytes, std::function<void()> work);
+  // Queues `work` on a text of `bytes` bytes, for a tenant (Tenant::id; 0: none). Never waits.
+  // Returns ResourceExhausted if the pool is full; `work` will then not run. `is_over`, which may
+  // be null, says whether nobody waits for the work any more. It is called with the pool's lock
+  // held.
+  using IsOver = std::function<bool(SteadyTime now)>;
+  absl::Status Submit(uint32_t tenant, size_t bytes, std::function<void()> work,
+                      IsOver is_over = nullptr);
 
-  // Drops the work of these owners that has not begun.
-  void Withdraw(const absl::flat_hash_set<const void*>& owners);
+  // Takes out the work that waits and is over, and returns it for the caller to run.
+  std::vector<std::function<void()>> Withdraw(SteadyTime now);
 
  private:
   struct Job {
     uint64_t number;  // in the order of Submit
-    const void* owner;
     size_t bytes;
     std::function<void()> work;
+    IsOver is_over;
   };
 
   void Run();

@@ -16,8 +16,7 @@ constexpr Duration kFarTooLate = std::chrono::seconds(2);
 
 }  // namespace
 
-Watchdog::Watchdog(EngineParts* parts, Generator* generator, Embedder* embedder)
-    : parts_(*parts), generator_(*generator), embedder_(*embedder), thread_([this] { Run(); }) {}
+Watchdog::Watchdog(EngineParts* parts) : parts_(*parts), thread_([this] { Run(); }) {}
 
 Watchdog::~Watchdog() {
   {
@@ -38,8 +37,9 @@ void Watchdog::Run() {
     if (real_now - std::exchange(before, real_now) > kFarTooLate) resumed_ = now;
     CheckStall(now);
     CancelSlowReaders(now);
-    generator_.EndUnread(now);
-    embedder_.EndUnread(now);
+    // The text pool may be at work for longer than a request has time, and what waits holds places
+    // of its tenant's. Work that is over finds so before it reads anything.
+    for (const auto& work : parts_.pool->Withdraw(now)) work();
     lock.lock();
   }
 }

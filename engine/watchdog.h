@@ -9,16 +9,14 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "engine/embedder.h"
 #include "engine/engine_parts.h"
-#include "engine/generator.h"
 
 namespace millrace {
 
 class Watchdog {
  public:
-  // All outlive this.
-  Watchdog(EngineParts* parts, Generator* generator, Embedder* embedder);
+  // `parts` outlives this.
+  explicit Watchdog(EngineParts* parts);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
@@ -32,8 +30,6 @@ class Watchdog {
   void CancelSlowReaders(SteadyTime now);
 
   EngineParts& parts_;
-  Generator& generator_;
-  Embedder& embedder_;
   std::atomic<bool> stalled_ = false;
   // When this thread last came far too late: the process was stopped, or the machine slept, and
   // that time was no device's and no reader's. Its own thread's alone.
