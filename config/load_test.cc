@@ -503,8 +503,7 @@ TEST_F(LoadTest, Contradictions) {
       {{"--otlp-traces-endpoint=http://me:secret@h"},
        {},
        "flag --otlp-traces-endpoint: got \"http://me:secret@h\", expected http:// or https:// and "
-       "a "
-       "host, perhaps with a port and a path, without a user (OTEL_EXPORTER_OTLP_HEADERS has "
+       "a host, perhaps with a port and a path, without a user (OTEL_EXPORTER_OTLP_HEADERS has "
        "credentials), a query and spaces"},
       {{"--otlp-traces-endpoint=http://"},
        {},

@@ -58,7 +58,7 @@ using Prompt = std::variant<std::string,         // text, tokenized with special
                             std::vector<Token>,  // taken as it is
                             Chat>;
 
-// Whether anything of an answer has gone out, or it was evicted first.
+// An answer is evicted only as long as nothing of it has gone out.
 enum class OutputState { kNone, kSent, kEvicted };
 
 // A request to complete a prompt, with one or more choices. The fields have the names, defaults and

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr char kConfig[] = "config.json";
 constexpr char kGenerationConfig[] = "generation_config.json";  // may be missing
 constexpr size_t kMaxConfigBytes = 1 << 20;
-// What early versions of AutoGPTQ and AutoAWQ wrote.
+// Early versions of AutoGPTQ and AutoAWQ wrote these.
 constexpr const char* kQuantizeConfigs[] = {"quantize_config.json", "quant_config.json"};
 
 absl::StatusOr<HfConfig> ReadConfig(const fs::path& folder, ModelRunner runner) {

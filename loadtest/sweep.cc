@@ -20,7 +20,7 @@ class Sweep {
  public:
   explicit Sweep(const Runner& runner) : runner_(runner) {}
 
-  // What was measured until an interruption is written, too.
+  // Writes the results, also those that were measured until an interruption.
   absl::Status Run() {
     absl::Status status = RunAll();
     if (results_.empty() || (!status.ok() && !absl::IsCancelled(status))) return status;

@@ -36,7 +36,7 @@ class Exchange {
   absl::Status Open(const std::string& address, int port, const Token& token);
 
   bool complete() const { return complete_; }
-  // Whether the node has a connection; asked by the thread of AcceptAll.
+  // Returns whether the node has a connection. Called by the thread of AcceptAll.
   bool connected(int node) const { return sockets_[node].open(); }
 
   // Nodes::AllGather. Returns Unavailable, and which node is to blame, if a connection has ended.

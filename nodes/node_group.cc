@@ -163,12 +163,12 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
     }
     changed_.notify_all();
     WaitUntilClosed(kEndGrace);
-    // What waits here for ranks of nodes that have ended waits no longer.
+    // Threads that wait here for ranks of nodes that have ended wait no longer.
     if (node() == 0) exchange_.Shutdown();
   }
 
  private:
-  // Whether this node or node 0 ends in order. With the mutex.
+  // Returns whether this node or node 0 ends in order. With the mutex held.
   bool in_order() const { return ended_ || ending_; }
 
   absl::Status failure() const {
