@@ -13,16 +13,30 @@ namespace millrace::kernels {
 // there. Phases are told apart by their parity: 0, 1, 0, ...
 class Barrier {
  public:
+  // Arrives at, and waits for, the barrier at an address in shared memory: a loop keeps that in a
+  // register, where the compiler would compute it again each time.
+  __device__ static void ArriveAtAddress(uint32_t address) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
+#endif
+  }
+  __device__ static void WaitAtAddress(uint32_t address, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n.reg .pred done;\nWAIT_%=:\n"
+        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+        "@done bra DONE_%=;\nbra WAIT_%=;\nDONE_%=:\n}\n" ::"r"(address),
+        "r"(parity)
+        : "memory");
+#endif
+  }
+
   __device__ void Init(int arrivals) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(this)), "r"(arrivals));
 #endif
   }
-  __device__ void Arrive() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(SharedAddress(this)) : "memory");
-#endif
-  }
+  __device__ void Arrive() { ArriveAtAddress(SharedAddress(this)); }
   // Arrives when all copies that this thread has begun with cp.async have ended.
   __device__ void ArriveWhenCopied() {
 #if __CUDA_ARCH__ >= 900
@@ -49,16 +63,7 @@ class Barrier {
 #endif
   }
   // Waits until the phase of this parity is complete.
-  __device__ void Wait(uint32_t parity) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "{\n.reg .pred done;\nWAIT_%=:\n"
-        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
-        "@done bra DONE_%=;\nbra WAIT_%=;\nDONE_%=:\n}\n" ::"r"(SharedAddress(this)),
-        "r"(parity)
-        : "memory");
-#endif
-  }
+  __device__ void Wait(uint32_t parity) { WaitAtAddress(SharedAddress(this), parity); }
 
  private:
   uint64_t state_;

@@ -37,6 +37,15 @@ bool Holds(FourBitScale type, const PackedReader& reader) {
   return true;
 }
 
+// Returns whether the kernels may take all zero points for 8: some of their steps want scales of an
+// ordinary size, too.
+bool AreSymmetric(absl::Span<const PackedReader* const> parts, FourBitScale type) {
+  return std::all_of(parts.begin(), parts.end(), [&](const PackedReader* part) {
+    return part->symmetric() &&
+           (type == FourBitScale::kF16 || part->ScalesAreBelow(kernels::kMaxLineScale));
+  });
+}
+
 }  // namespace
 
 std::optional<kernels::FourBitFormat> FormatOf(absl::Span<const PackedReader* const> parts,
@@ -52,8 +61,10 @@ std::optional<kernels::FourBitFormat> FormatOf(absl::Span<const PackedReader* co
   for (const FourBitScale type : {FourBitScale::kF16, FourBitScale::kBf16}) {
     if (std::all_of(parts.begin(), parts.end(),
                     [&](const PackedReader* part) { return Holds(type, *part); })) {
-      return kernels::FourBitFormat{
-          .type = kernels::FourBitType::kInt4, .group = static_cast<int>(*group), .scale = type};
+      return kernels::FourBitFormat{.type = kernels::FourBitType::kInt4,
+                                    .group = static_cast<int>(*group),
+                                    .scale = type,
+                                    .symmetric = AreSymmetric(parts, type)};
     }
   }
   return std::nullopt;
@@ -100,7 +111,7 @@ kernels::TileFourBitArgs PackedRows::TileArgs(const uint8_t* memory, int64_t str
           .stride = stride,
           .codes = memory,
           .scales = memory + ScalesOffset(),
-          .zeros = memory + ZerosOffset(),
+          .zeros = format_.symmetric ? nullptr : memory + ZerosOffset(),
           .source_rows = reinterpret_cast<const int32_t*>(memory + MapOffset()),
           .out = out};
 }

@@ -62,7 +62,8 @@ float ValueAt(const kernels::TileFourBitArgs& args, int64_t row, int64_t column)
   std::memcpy(&bits, static_cast<const uint8_t*>(args.scales) + at * 2, 2);
   const float scale =
       args.format.scale == FourBitScale::kF16 ? HalfToFloat(bits) : Bf16ToFloat(bits);
-  return scale * static_cast<float>(code - args.zeros[at]);
+  const int zero = args.zeros != nullptr ? args.zeros[at] : 8;
+  return scale * static_cast<float>(code - zero);
 }
 
 // Returns a row of a reader in the order of its columns.
@@ -82,7 +83,9 @@ std::vector<QuantScheme> Schemes() {
       schemes.push_back({.group = {1, group}, .packing = packing, .symmetric = false});
     }
   }
-  schemes.push_back({.group = {1, 128}, .packing = Packing::kPackQuantized, .symmetric = true});
+  for (const int group : {128, 64}) {
+    schemes.push_back({.group = {1, group}, .packing = Packing::kPackQuantized, .symmetric = true});
+  }
   return schemes;
 }
 
@@ -100,6 +103,7 @@ TEST_F(PackedRowsTest, RowsHaveTheReadersValues) {
       const std::optional<FourBitFormat> format = FormatOf(parts, columns);
       ASSERT_TRUE(format.has_value());
       EXPECT_EQ(format->scale, type == TensorType::kF16 ? FourBitScale::kF16 : FourBitScale::kBf16);
+      EXPECT_EQ(format->symmetric, scheme.symmetric);
       EXPECT_EQ(gate.group() % format->group, 0);
       EXPECT_LE(columns.begin == 32 ? 32 : std::min<int64_t>(128, gate.group()), format->group);
       for (const Interval& rows : {Interval{0, kFfn}, {40, 24}}) {

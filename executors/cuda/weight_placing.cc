@@ -157,7 +157,11 @@ std::optional<kernels::FourBitFormat> CudaWeightPlacer::PackedFormat(
     absl::Span<const PackedReader* const> parts, const Share& columns) const {
   if (!checkpoint_.source().has_data()) {
     const auto group = static_cast<int>(std::gcd<int64_t>(128, parts[0]->group()));
-    const kernels::FourBitFormat format{.type = kernels::FourBitType::kInt4, .group = group};
+    const kernels::FourBitFormat format{
+        .type = kernels::FourBitType::kInt4,
+        .group = group,
+        .symmetric = std::all_of(parts.begin(), parts.end(),
+                                 [](const PackedReader* part) { return part->symmetric(); })};
     return format.IsValid() ? std::optional(format) : std::nullopt;
   }
   if (!parts[0]->order().empty()) return std::nullopt;

@@ -1,6 +1,7 @@
 #include "executors/weights/packed_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 
@@ -161,6 +162,25 @@ void PackedReader::ReadScales(int64_t row, const Interval& groups, float* scales
     const int64_t at = by_rows ? row * weight_->num_groups() + g : g * weight_->rows + row;
     Dequantize(tensor.type, bytes.subspan(at * size, size), {scales++, 1});
   }
+}
+
+bool PackedReader::ScalesAreBelow(float bound) const {
+  constexpr int64_t kPiece = 4096;
+  const TensorInfo& tensor = *weight_->scales;
+  const absl::Span<const uint8_t> bytes = source_->Data(tensor);
+  const int64_t size = Traits(tensor.type).block_bytes;
+  const auto count = static_cast<int64_t>(bytes.size()) / size;
+  std::vector<float> scales(kPiece);
+  for (int64_t first = 0; first < count; first += kPiece) {
+    const int64_t piece = std::min(kPiece, count - first);
+    Dequantize(tensor.type, bytes.subspan(first * size, piece * size),
+               {scales.data(), static_cast<size_t>(piece)});
+    if (!std::all_of(scales.begin(), scales.begin() + piece,
+                     [bound](float scale) { return std::abs(scale) < bound; })) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void PackedReader::ReadZeros(int64_t row, const Interval& groups, float* zeros) const {

@@ -32,6 +32,7 @@ class PackedReader {
   int64_t rows() const { return weight_->rows; }
   int64_t columns() const { return weight_->columns; }
   int64_t group() const { return weight_->group; }
+  bool symmetric() const { return weight_->scheme.symmetric; }     // all zeros are 8
   TensorType scale_type() const { return weight_->scales->type; }  // F16, BF16 or F32
 
   // Returns the input that each column reads; empty: column k reads input k (GPTQ's desc_act is
@@ -45,6 +46,9 @@ class PackedReader {
   // 15.
   void ReadScales(int64_t row, const Interval& groups, float* scales) const;
   void ReadZeros(int64_t row, const Interval& groups, float* zeros) const;
+
+  // Returns whether all scales are finite and smaller than `bound` in size.
+  bool ScalesAreBelow(float bound) const;
 
   // Reads the elements as blocks of `type`, kInt4x32 or kInt4x128, which hold them without loss (of
   // F32 scales to float32's rounding): [rows.count][RowBytes(type, columns.count)]. columns.begin

@@ -15,6 +15,8 @@ namespace millrace::kernels {
 namespace {
 
 constexpr int kThreads = 128;  // a warp group's, whose codes a block holds
+constexpr uint32_t kLineUnitTwice = 0x4b804b80;
+static_assert(kLineUnit == 0x1p24f);
 
 // Returns the code of a source row's column, 0 outside the matrix.
 __device__ uint32_t CodeAt(const TileFourBitArgs& args, int64_t row, int64_t column) {
@@ -22,8 +24,33 @@ __device__ uint32_t CodeAt(const TileFourBitArgs& args, int64_t row, int64_t col
   return args.codes[row * (args.columns / 2) + column / 2] >> (column % 2 * 4) & 15;
 }
 
+// Returns what a group is stored as, of which the tile has a scale, or 0 where it lies outside of
+// the matrix. `half` is 1 for the rows r + 8.
+__device__ uint32_t StoredGroup(const TileFourBitArgs& args, bool inside, int64_t at, int half) {
+  const uint32_t bits = inside ? static_cast<const uint16_t*>(args.scales)[at] : 0;
+  const auto bf16 = [](uint32_t upper) { return __uint_as_float(upper << 16); };
+  const int zero = inside && args.zeros != nullptr ? args.zeros[at] : 8;
+  switch (args.format.Steps()) {
+    case FourBitSteps::kLine: {
+      const float scale = bf16(bits);
+      const bool affine = args.format.type == FourBitType::kInt4Affine;
+      const float minimum = !affine ? -8 * scale : inside ? __bfloat162float(args.minima[at]) : 0;
+      return FourBitGroup<FourBitSteps::kLine>::Store(scale, minimum, half);
+    }
+    case FourBitSteps::kFactors: {
+      const float scale = __half2float(__ushort_as_half(static_cast<uint16_t>(bits)));
+      return FourBitGroup<FourBitSteps::kFactors>::Store(scale, half);
+    }
+    case FourBitSteps::kBf16:
+      return FourBitGroup<FourBitSteps::kBf16>::Store(bits, zero);
+    default:
+      return FourBitGroup<FourBitSteps::kF16>::Store(bits, zero);
+  }
+}
+
 // Writes the bytes of a group's scale: of a source row, or -1, and a group of columns.
-__device__ void WriteScale(const TileFourBitArgs& args, int64_t row, int64_t group, uint8_t* to) {
+__device__ void WriteScale(const TileFourBitArgs& args, int64_t row, int64_t group, int half,
+                           uint8_t* to) {
   const int64_t groups = args.columns / args.format.group;
   const bool inside = row >= 0 && group < groups;
   const int64_t at = row * groups + group;
@@ -31,15 +58,7 @@ __device__ void WriteScale(const TileFourBitArgs& args, int64_t row, int64_t gro
     *to = inside ? static_cast<const uint8_t*>(args.scales)[at] : 0;
     return;
   }
-  const uint32_t scale = inside ? static_cast<const uint16_t*>(args.scales)[at] : 0;
-  uint32_t offset;
-  if (args.format.type == FourBitType::kInt4Affine) {
-    offset = inside ? __bfloat16_as_ushort(args.minima[at]) : 0;
-  } else {
-    const int zero = inside && args.zeros != nullptr ? args.zeros[at] : 8;
-    offset = __float_as_uint(static_cast<float>(zero) / -kCodeSteps) >> 16;  // exactly a BF16
-  }
-  *reinterpret_cast<uint32_t*>(to) = scale | offset << 16;
+  *reinterpret_cast<uint32_t*>(to) = StoredGroup(args, inside, at, half);
 }
 
 // A CTA for each block; the grid is (column blocks, row blocks).
@@ -69,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) TileFourBitKernel(TileFourBitArgs ar
   const int groups = kFourBitColumns / format.group;
   for (int i = thread; i < kFourBitRows * groups; i += kThreads) {
     WriteScale(args, source(i / groups), first_column / format.group + i % groups,
-               out + kFourBitCodeBytes + i * format.ScaleBytes());
+               i / groups / 8 % 2, out + kFourBitCodeBytes + i * format.ScaleBytes());
   }
 }
 
@@ -93,13 +112,18 @@ __global__ void __launch_bounds__(kThreads) DequantizeFourBitKernel(DequantizeFo
   // Neighbouring rows' words of 16 bytes lie in different banks.
   const auto place = [](int to, int column) { return column ^ (to & 1) << 2; };
   uint32_t values[8][4];
-  scales.template Unpack<0>(words, args.format.scale, values);
+  WithSteps<kType>(args.format.Steps(), [&](auto steps) {
+    scales.template Unpack<decltype(steps)::value, 0>(words, values);
+  });
 #pragma unroll
   for (int step = 0; step < kFourBitColumns / 16; step += 2) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       uint32_t eights[4] = {values[step][half], values[step][2 + half], values[step + 1][half],
                             values[step + 1][2 + half]};
+      if (args.format.Unit() != 1) {
+        for (uint32_t& pair : eights) pair = MultiplyPairs(pair, kLineUnitTwice);
+      }
       TransposeQuad(eights);
       const int to = row + 8 * half;
       tile[to][place(to, 2 * step + lane % 4)] =
@@ -136,7 +160,9 @@ cudaError_t LaunchTileFourBit(const TileFourBitArgs& args, cudaStream_t stream) 
   if (!AreValid(args.format, args.rows, args.stride) || args.columns < 1 ||
       args.columns % args.format.group != 0 || args.columns > args.stride ||
       args.codes == nullptr || args.scales == nullptr || args.out == nullptr ||
-      !IsAligned16(args.out) || (args.format.type != FourBitType::kInt4 && args.zeros != nullptr) ||
+      !IsAligned16(args.out) ||
+      ((args.format.type != FourBitType::kInt4 || args.format.symmetric) &&
+       args.zeros != nullptr) ||
       (args.format.type == FourBitType::kInt4Affine) != (args.minima != nullptr)) {
     return cudaErrorInvalidValue;
   }

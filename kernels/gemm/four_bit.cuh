@@ -12,6 +12,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/four_bit.h"
@@ -61,16 +62,17 @@ __device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) 
 // Returns the 16 bits twice.
 __device__ inline uint32_t Twice(uint32_t bits) { return bits * 0x00010001u; }
 
-// Returns the upper 16 bits twice.
+// Return the upper and the lower 16 bits twice.
 __device__ inline uint32_t UpperTwice(uint32_t bits) { return __byte_perm(bits, 0, 0x3232); }
+__device__ inline uint32_t LowerTwice(uint32_t bits) { return __byte_perm(bits, 0, 0x1010); }
 
 // Integers are unpacked without conversions. In the lowest eight bits of a BF16, the subnormal ones
 // and those of the smallest exponent, a code counts in steps of one size: at bit 0 it is code *
 // 2^-133, at bit 4 code * 2^-129. A product by a power of two makes code / 128 of both, exactly.
+// Of a row r all pairs lie at bit 0, of a row r + 8 at bit 4.
 inline constexpr float kCodeSteps = 128;
-__device__ inline uint32_t CodeFactor(int pair) {
-  return pair % 2 == 0 ? 0x7e807e80 : 0x7c807c80;  // 2^126 or 2^122, twice
-}
+__device__ inline constexpr float CodeFactor(int half) { return half == 0 ? 0x1p126f : 0x1p122f; }
+__device__ inline uint32_t CodeFactorTwice(int half) { return half == 0 ? 0x7e807e80 : 0x7c807c80; }
 
 // Returns the codes of a pair of a word of integers as CodeFactor takes them.
 __device__ inline uint32_t CodesOf(uint32_t word, int pair) {
@@ -80,16 +82,25 @@ __device__ inline uint32_t CodesOf(uint32_t word, int pair) {
 // Returns the upper 16 bits of a float, which are a BF16, twice.
 __device__ inline uint32_t UpperTwice(float value) { return UpperTwice(__float_as_uint(value)); }
 
-// A group's scale and zero point for one row, as two equal BF16 each. kType is the scale's: an
-// FP16's 11 bits are the sum of two BF16, its first 8 and the other 3.
-template <FourBitScale kType>
-struct Int4Scale {
-  uint32_t high, low;  // times 128
+// What makes weights of a group's codes in one row, by kSteps: numbers as two equal BF16 each.
+// Store returns the group's 32 bits in a tile; `half` is 1 for rows r + 8. `Read` takes them.
+template <FourBitSteps kSteps>
+struct FourBitGroup;
+
+// The scale's bits are in the file's type.
+template <FourBitSteps kSteps>
+requires(kSteps == FourBitSteps::kBf16 ||
+         kSteps == FourBitSteps::kF16) struct FourBitGroup<kSteps> {
+  uint32_t high, low;  // times 128; an FP16's 11 bits are the sum of two BF16, its first 8 and 3
   uint32_t zero;       // negated, by 128
 
-  __device__ static Int4Scale Read(uint32_t stored) {
+  __device__ static uint32_t Store(uint32_t scale, int zero) {
+    const float offset = static_cast<float>(zero) / -kCodeSteps;  // exactly a BF16
+    return scale | (__float_as_uint(offset) & 0xffff0000);
+  }
+  __device__ static FourBitGroup Read(uint32_t stored, int /*half*/) {
     const uint32_t zero = UpperTwice(stored);
-    if constexpr (kType == FourBitScale::kBf16) {
+    if constexpr (kSteps == FourBitSteps::kBf16) {
       return {UpperTwice(__uint_as_float(stored << 16) * kCodeSteps), 0, zero};
     }
     const float scale = __half2float(__ushort_as_half(static_cast<uint16_t>(stored))) * kCodeSteps;
@@ -99,33 +110,77 @@ struct Int4Scale {
 
   // Returns two weights of CodesOf. All but the last step is exact: the difference has 5 bits, its
   // product with `low` at most 8.
-  __device__ uint32_t Values(uint32_t codes, uint32_t factor) const {
-    const uint32_t steps = MultiplyAddPairs(codes, factor, zero);
-    if constexpr (kType == FourBitScale::kBf16) return MultiplyPairs(steps, high);
+  __device__ uint32_t Values(uint32_t codes, int half) const {
+    const uint32_t steps = MultiplyAddPairs(codes, CodeFactorTwice(half), zero);
+    if constexpr (kSteps == FourBitSteps::kBf16) return MultiplyPairs(steps, high);
     return MultiplyAddPairs(steps, high, MultiplyPairs(steps, low));
   }
 };
 
-// A group's scale and minimum for one row, as two equal BF16 each.
-struct Int4Line {
-  uint32_t scale, minimum;  // the scale times 128
+// An FP16 scale with a zero point of 8. (code - 8) * A is rounded to a BF16 and so is its product
+// with C; of the 1,024 significands of FP16 each has an A and a C that give bf16((code - 8) *
+// scale) for all codes, though A * C is not the scale.
+template <>
+struct FourBitGroup<FourBitSteps::kFactors> {
+  uint32_t first, eights, second;  // A times CodeFactor, -8 A / 128, 128 C
 
-  __device__ static Int4Line Read(uint32_t stored) {
-    return {UpperTwice(__uint_as_float(stored << 16) * kCodeSteps), UpperTwice(stored)};
+  __device__ static uint32_t Store(float scale, int half) {
+    float first = 1, second = scale;
+    for (int i = 0; i < 256; ++i) {
+      const float a = 1 + static_cast<float>(i / 2) / 128;
+      const uint32_t down = __float_as_uint(scale / a) & 0xffff0000;
+      const float c = __uint_as_float(down + (i % 2 << 16));
+      if (!Fits(scale, a, c)) continue;
+      first = a, second = c;
+      break;
+    }
+    return __float_as_uint(first * CodeFactor(half)) >> 16 |
+           (__float_as_uint(second * kCodeSteps) & 0xffff0000);
   }
-  // Returns two weights of CodesOf. The first product is exact.
-  __device__ uint32_t Values(uint32_t codes, uint32_t factor) const {
-    return MultiplyAddPairs(MultiplyPairs(codes, factor), scale, minimum);
+  __device__ static FourBitGroup Read(uint32_t stored, int half) {
+    // -2^-130 and -2^-126, twice.
+    const uint32_t first = LowerTwice(stored), eight = half == 0 ? 0x80088008 : 0x80808080;
+    return {first, MultiplyPairs(first, eight), UpperTwice(stored)};
+  }
+  __device__ uint32_t Values(uint32_t codes, int /*half*/) const {
+    return MultiplyPairs(MultiplyAddPairs(codes, first, eights), second);
+  }
+
+ private:
+  __device__ static bool Fits(float scale, float a, float c) {
+    const auto rounded = [](float x) { return __bfloat162float(__float2bfloat16_rn(x)); };
+    for (int step = 1; step < 8; step += 2) {  // the others are these times powers of two
+      const auto t = static_cast<float>(step);
+      if (rounded(rounded(t * a) * c) != rounded(t * scale)) return false;
+    }
+    return true;
   }
 };
 
-// Unpacks a word of integers: of the rows r the scales are `scales[0]`, of the rows r + 8
-// `scales[1]`.
-template <typename Scale>
-__device__ void UnpackInt4(uint32_t word, const Scale (&scales)[2], uint32_t (&values)[4]) {
+// A scale and a minimum, weights by kLineUnit.
+template <>
+struct FourBitGroup<FourBitSteps::kLine> {
+  uint32_t scale, minimum;  // the scale times 128 CodeFactor
+
+  __device__ static uint32_t Store(float scale, float minimum, int half) {
+    return __float_as_uint(scale * (kCodeSteps / kLineUnit) * CodeFactor(half)) >> 16 |
+           (__float_as_uint(minimum / kLineUnit) & 0xffff0000);
+  }
+  __device__ static FourBitGroup Read(uint32_t stored, int /*half*/) {
+    return {LowerTwice(stored), UpperTwice(stored)};
+  }
+  __device__ uint32_t Values(uint32_t codes, int /*half*/) const {
+    return MultiplyAddPairs(codes, scale, minimum);
+  }
+};
+
+// Unpacks a word of integers: of the rows r the group is `groups[0]`, of the rows r + 8
+// `groups[1]`.
+template <typename Group>
+__device__ void UnpackInt4(uint32_t word, const Group (&groups)[2], uint32_t (&values)[4]) {
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
-    values[pair] = scales[pair % 2].Values(CodesOf(word, pair), CodeFactor(pair));
+    values[pair] = groups[pair % 2].Values(CodesOf(word, pair), pair % 2);
   }
 }
 
@@ -192,6 +247,22 @@ __device__ Word LoadAt(uint32_t from, int offset) {
   return word;
 }
 
+// Calls use(steps) with the steps as a std::integral_constant, so that loops are compiled for them.
+template <FourBitType kType, typename Use>
+__device__ void WithSteps(FourBitSteps steps, const Use& use) {
+  if constexpr (kType != FourBitType::kInt4) {
+    use(std::integral_constant<FourBitSteps, FourBitSteps::kLine>());
+  } else if (steps == FourBitSteps::kLine) {
+    use(std::integral_constant<FourBitSteps, FourBitSteps::kLine>());
+  } else if (steps == FourBitSteps::kFactors) {
+    use(std::integral_constant<FourBitSteps, FourBitSteps::kFactors>());
+  } else if (steps == FourBitSteps::kBf16) {
+    use(std::integral_constant<FourBitSteps, FourBitSteps::kBf16>());
+  } else {
+    use(std::integral_constant<FourBitSteps, FourBitSteps::kF16>());
+  }
+}
+
 // Unpacks codes of one thread, with the scales of the two rows of a block at hand: kType, kGroup.
 template <FourBitType kType, int kGroup>
 class FourBitScales {
@@ -223,9 +294,9 @@ class FourBitScales {
 
   // Calls use(unpack): unpack(word, step, values) unpacks the word of columns 16 * step ... of the
   // block. Steps are known when this is compiled, and ascend, so that scales are computed once a
-  // group. `scale` is that of kInt4.
-  template <typename Use>
-  __device__ void WithUnpacker(FourBitScale scale, const Use& use) const {
+  // group. kSteps are those of the format, for integers.
+  template <FourBitSteps kSteps, typename Use>
+  __device__ void WithUnpacker(const Use& use) const {
     if constexpr (kType == FourBitType::kMxfp4) {
       if (__all_sync(kFullWarp, AreSmall())) {
         use([this](uint32_t word, int step, uint32_t(&values)[4]) {
@@ -240,37 +311,34 @@ class FourBitScales {
           UnpackMxfp4(word, scales, values);
         });
       }
-    } else if constexpr (kType == FourBitType::kInt4Affine) {
-      WithIntegers<Int4Line>(use);
-    } else if (scale == FourBitScale::kBf16) {
-      WithIntegers<Int4Scale<FourBitScale::kBf16>>(use);
     } else {
-      WithIntegers<Int4Scale<FourBitScale::kF16>>(use);
+      WithIntegers<kSteps>(use);
     }
   }
 
   // Unpacks words of the columns 16 * kFirst ... of the block.
-  template <int kFirst, int kWords>
-  __device__ void Unpack(const uint32_t (&words)[kWords], FourBitScale scale,
-                         uint32_t (&values)[kWords][4]) const {
-    WithUnpacker(scale, [&](auto&& unpack) {
+  template <FourBitSteps kSteps, int kFirst, int kWords>
+  __device__ void Unpack(const uint32_t (&words)[kWords], uint32_t (&values)[kWords][4]) const {
+    WithUnpacker<kSteps>([&](auto&& unpack) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) unpack(words[i], kFirst + i, values[i]);
     });
   }
 
  private:
-  template <typename Scale, typename Use>
+  template <FourBitSteps kSteps, typename Use>
   __device__ void WithIntegers(const Use& use) const {
-    Scale scales[2];
+    FourBitGroup<kSteps> groups[2];
     int group = -1;
     use([&](uint32_t word, int step, uint32_t(&values)[4]) {
       if (step * 16 / kGroup != group) {
         group = step * 16 / kGroup;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) scales[half] = Scale::Read(stored_[half][group]);
+        for (int half = 0; half < 2; ++half) {
+          groups[half] = FourBitGroup<kSteps>::Read(stored_[half][group], half);
+        }
       }
-      UnpackInt4(word, scales, values);
+      UnpackInt4(word, groups, values);
     });
   }
 

@@ -17,10 +17,17 @@ namespace millrace::kernels {
 namespace {
 
 constexpr FourBitFormat kFormats[] = {
-    {FourBitType::kInt4, 32, FourBitScale::kF16},   {FourBitType::kInt4, 32, FourBitScale::kBf16},
-    {FourBitType::kInt4, 64, FourBitScale::kF16},   {FourBitType::kInt4, 64, FourBitScale::kBf16},
-    {FourBitType::kInt4, 128, FourBitScale::kF16},  {FourBitType::kInt4, 128, FourBitScale::kBf16},
-    {FourBitType::kMxfp4, 32, FourBitScale::kBf16}, {FourBitType::kInt4Affine, 32},
+    {FourBitType::kInt4, 32, FourBitScale::kF16},
+    {FourBitType::kInt4, 32, FourBitScale::kBf16},
+    {FourBitType::kInt4, 64, FourBitScale::kF16},
+    {FourBitType::kInt4, 64, FourBitScale::kBf16},
+    {FourBitType::kInt4, 128, FourBitScale::kF16},
+    {FourBitType::kInt4, 128, FourBitScale::kBf16},
+    {FourBitType::kMxfp4, 32, FourBitScale::kBf16},
+    {FourBitType::kInt4Affine, 32},
+    {FourBitType::kInt4, 32, FourBitScale::kF16, /*symmetric=*/true},
+    {FourBitType::kInt4, 64, FourBitScale::kBf16, /*symmetric=*/true},
+    {FourBitType::kInt4, 128, FourBitScale::kF16, /*symmetric=*/true},
 };
 
 // Tiles a source and undoes it: what is read back.
@@ -52,8 +59,9 @@ TEST(FourBitTest, GivesTheValuesOfTheDefinition) {
          {Size{64, 128}, {16, 128}, {80, 256}, {208, 2880}, {96, 1000}, {64, 2}}) {
       SCOPED_TRACE(testing::Message()
                    << "type " << static_cast<int>(format.type) << " by " << format.group
-                   << (format.scale == FourBitScale::kF16 ? ", FP16, " : ", BF16, ") << size.rows
-                   << " x " << size.columns);
+                   << (format.scale == FourBitScale::kF16 ? ", FP16, " : ", BF16, ")
+                   << (format.symmetric ? "symmetric, " : "") << size.rows << " x "
+                   << size.columns);
       const int64_t columns = std::max<int64_t>(size.columns / format.group, 1) * format.group;
       const int64_t stride = (columns + 127) / 128 * 128 + 128;  // a block of padding, too
       const FourBitSource source(format, size.rows, columns, 11);
@@ -70,15 +78,22 @@ TEST(FourBitTest, GivesTheValuesOfTheDefinition) {
 
 // Every FP16 scale, and every BF16 scale of a size that is taken, with all codes.
 TEST(FourBitTest, RoundsEveryScaleOnce) {
-  for (const FourBitScale type : {FourBitScale::kF16, FourBitScale::kBf16}) {
-    const FourBitFormat format = {FourBitType::kInt4, 32, type};
+  const FourBitFormat formats[] = {{FourBitType::kInt4, 32, FourBitScale::kF16},
+                                   {FourBitType::kInt4, 32, FourBitScale::kBf16},
+                                   {FourBitType::kInt4, 32, FourBitScale::kF16, true},
+                                   {FourBitType::kInt4, 32, FourBitScale::kBf16, true}};
+  for (const FourBitFormat& format : formats) {
+    SCOPED_TRACE(static_cast<int>(format.Steps()));
+    const FourBitScale type = format.scale;
+    const bool is_line = format.Steps() == FourBitSteps::kLine;
     std::vector<uint8_t> scales;
-    for (int bits = 0; bits < 65536; bits += 7) {
+    for (int bits = 0; bits < 65536; ++bits) {
       const float scale = type == FourBitScale::kF16
                               ? __half2float(__ushort_as_half(static_cast<uint16_t>(bits)))
                               : __bfloat162float(__ushort_as_bfloat16(static_cast<uint16_t>(bits)));
       // Products must not leave the normal numbers of BF16.
-      if (!(std::abs(scale) < kMaxFourBitScale) || std::abs(scale) < 1e-30f) continue;
+      if (!(std::abs(scale) < (is_line ? kMaxLineScale : kMaxFourBitScale))) continue;
+      if (scale != 0 && std::abs(scale) < 1e-30f) continue;
       scales.push_back(static_cast<uint8_t>(bits));
       scales.push_back(static_cast<uint8_t>(bits >> 8));
     }
@@ -101,7 +116,7 @@ TEST(FourBitTest, RoundsSumsWithMinimaOnce) {
   for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 2 % 16 * 17 + 16);
   std::vector<Bf16> scales, minima;
   for (int64_t i = 0; i < kRows * kGroups; ++i) {
-    const int exponent = static_cast<int>(random() % 200) - 100;
+    const int exponent = static_cast<int>(random() % 77) - 60;
     const auto number = [&](int power) {
       const float drawn = 1 + static_cast<float>(random() % 128) / 128;
       return __float2bfloat16(std::ldexp(random() % 2 == 0 ? drawn : -drawn, power));
@@ -184,6 +199,10 @@ TEST(FourBitTest, RefusesWhatItCannotDo) {
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.format = {FourBitType::kInt4Affine, 32}; }));
   EXPECT_TRUE(
       refused([&](TileFourBitArgs& a) { a.minima = reinterpret_cast<const Bf16*>(memory.get()); }));
+  EXPECT_TRUE(refused([&](TileFourBitArgs& a) {
+    a.format.symmetric = true;
+    a.zeros = memory.get();
+  }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.columns = 127; }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.columns = 48; }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.columns = 256; }));

@@ -27,7 +27,9 @@ class FourBitSource {
         minima_(rows * groups_) {
     std::mt19937 random(seed);
     for (uint8_t& code : codes_) code = static_cast<uint8_t>(random());
-    for (uint8_t& zero : zeros_) zero = static_cast<uint8_t>(random() % 17);  // GPTQ has 16, too
+    for (uint8_t& zero : zeros_) {  // GPTQ has 16, too
+      zero = format.symmetric ? 8 : static_cast<uint8_t>(random() % 17);
+    }
     for (Bf16& minimum : minima_) {  // sums with the products are exact in fp32
       minimum = __float2bfloat16(-0.05f - 0.3f * static_cast<float>(random() % 1000) / 1000);
     }
@@ -57,7 +59,7 @@ class FourBitSource {
 
   // Writes the blocks of `rows` rows on the device.
   cudaError_t Tile(int64_t rows, int64_t stride, const int32_t* source_rows, void* out) const {
-    const bool zeros = has_zeros_ && format_.type == FourBitType::kInt4;
+    const bool zeros = has_zeros_ && format_.type == FourBitType::kInt4 && !format_.symmetric;
     return LaunchTileFourBit({.format = format_,
                               .rows = rows,
                               .columns = columns_,

@@ -113,6 +113,10 @@ inline const GroupedForm kGroupedForms[] = {
      FourBitFormat{FourBitType::kMxfp4, 32}},
     {"int4 with minima", Type::kBf16, WeightScaling::kNone, Scaling::kNone,
      FourBitFormat{FourBitType::kInt4Affine, 32}},
+    {"symmetric int4 by 128", Type::kBf16, WeightScaling::kNone, Scaling::kNone,
+     FourBitFormat{FourBitType::kInt4, 128, FourBitScale::kF16, true}},
+    {"symmetric int4 by 64", Type::kBf16, WeightScaling::kNone, Scaling::kNone,
+     FourBitFormat{FourBitType::kInt4, 64, FourBitScale::kBf16, true}},
 };
 
 // Weights of all groups, inputs of all tokens, on the device and as numbers.

@@ -385,7 +385,11 @@ void BenchModel(Bench& bench, const Model& model, const std::set<int>& wanted) {
 // A dense linear with four-bit weights, beside the same kernel with BF16 weights.
 void BenchDense(Bench& bench, int64_t rows, int64_t columns, const std::set<int>& wanted) {
   constexpr Model kForms[] = {
-      {"W4A16, groups of 128", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
+      {"W4A16, symmetric groups of 128", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
+       FourBitFormat{FourBitType::kInt4, 128, FourBitScale::kF16, /*symmetric=*/true}},
+      {"W4A16, the same, scales in BF16", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
+       FourBitFormat{FourBitType::kInt4, 128, FourBitScale::kBf16, /*symmetric=*/true}},
+      {"W4A16, groups of 128 with zero points", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
        FourBitFormat{FourBitType::kInt4, 128}},
       {"W4A16, groups of 32", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
        FourBitFormat{FourBitType::kInt4, 32}},

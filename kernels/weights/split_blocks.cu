@@ -48,7 +48,8 @@ __global__ void __launch_bounds__(kThreads) SplitBlocksKernel(SplitBlocksArgs ar
 
 // The types, with the formats that they are brought to.
 struct SplitQ4_0 : Q4_0 {
-  static constexpr FourBitFormat kFormat = {FourBitType::kInt4, kGroup, FourBitScale::kF16};
+  static constexpr FourBitFormat kFormat = {FourBitType::kInt4, kGroup, FourBitScale::kF16,
+                                            /*symmetric=*/true};
 };
 struct SplitMxfp4 : Mxfp4 {
   static constexpr FourBitFormat kFormat = {FourBitType::kMxfp4, kGroup};

@@ -20,16 +20,18 @@ namespace millrace::kernels::sm90 {
 template <typename Shape>
 struct FourBitLane {
   using Scales = FourBitScales<Shape::kFourBitType, Shape::kGroup>;
-  uint32_t codes, scales, inputs;
+  uint32_t codes, scales, inputs[2];
 
   __device__ FourBitLane() {
     const uint32_t thread = threadIdx.x % 128, lane = thread % kWarpSize;
     codes = thread * 16;
     scales = kFourBitCodeBytes + (thread / kWarpSize * 16 + lane / 4) * Scales::kRowBytes;
-    // The row that this lane gives LoadMatrices, and its 16-byte word of the first 32 columns.
-    inputs = lane % 8 * kChunk + (lane / 8 ^ lane % 8) * 16;
+    // The row that this lane gives LoadMatrices, and its 16-byte word of the first 32 columns and
+    // of the next: words are permuted by the row's number modulo 8.
+    inputs[0] = lane % 8 * kChunk + (lane / 8 ^ lane % 8) * 16;
+    inputs[1] = inputs[0] ^ 64;
     // Not to be computed again for each block.
-    asm volatile("" : "+r"(codes), "+r"(scales), "+r"(inputs));
+    asm volatile("" : "+r"(codes), "+r"(scales), "+r"(inputs[0]), "+r"(inputs[1]));
   }
 };
 
@@ -44,7 +46,8 @@ class FourBitBlock {
     codes_[0] = LoadAt<uint4>(block + lane.codes, 0);
     codes_[1] = LoadAt<uint4>(block + lane.codes, 2048);
     scales_.Read(block + lane.scales);
-    inputs_ = inputs + lane.inputs;
+    inputs_[0] = inputs + lane.inputs[0];
+    inputs_[1] = inputs + lane.inputs[1];
     if constexpr (kReadsInputs) {
 #pragma unroll
       for (int pair = 0; pair < kPairs; ++pair) LoadMatrices(Inputs(pair, 0), read_[pair]);
@@ -52,8 +55,9 @@ class FourBitBlock {
   }
 
   // sums += the block times the inputs, columns in sequence.
-  __device__ void Multiply(FourBitScale scale, float (&sums)[Shape::kTokens / 2]) {
-    scales_.WithUnpacker(scale, [&](auto&& unpack) { MultiplyBy(unpack, sums); });
+  template <FourBitSteps kSteps>
+  __device__ void Multiply(float (&sums)[Shape::kTokens / 2]) {
+    scales_.template WithUnpacker<kSteps>([&](auto&& unpack) { MultiplyBy(unpack, sums); });
   }
 
  private:
@@ -63,11 +67,9 @@ class FourBitBlock {
   static constexpr int kAhead = kTokenTiles < 4 ? kTokenTiles : 4;
   static constexpr int kReads = kPairs * kTokenTiles / kAhead;
 
-  // Returns the address of this lane's row of the inputs of 32 columns and eight tokens. Words of
-  // 16 bytes are permuted by the row's number modulo 8: the second half of a chunk is 4 words away.
+  // Returns the address of this lane's row of the inputs of 32 columns and eight tokens.
   __device__ uint32_t Inputs(int pair, int token_tile) const {
-    return (inputs_ + pair / 2 * (Shape::kTokens * kChunk) + token_tile * 8 * kChunk) ^
-           pair % 2 * 64;
+    return inputs_[pair % 2] + pair / 2 * (Shape::kTokens * kChunk) + token_tile * 8 * kChunk;
   }
 
   template <typename Unpack>
@@ -108,7 +110,7 @@ class FourBitBlock {
 
   uint4 codes_[2];
   typename FourBitLane<Shape>::Scales scales_;
-  uint32_t inputs_;
+  uint32_t inputs_[2];
   uint32_t read_[kReadsInputs ? kPairs : 1][4];
 };
 
@@ -119,8 +121,8 @@ struct FourBitValues {
   uint32_t of_step[kSteps][4];
 
   // Unpacks the columns 16 * kFirst ... of the block.
-  template <int kFirst = 0>
-  __device__ void Unpack(const FourBitLane<Shape>& lane, uint32_t block, FourBitScale scale) {
+  template <FourBitSteps kUnpackSteps, int kFirst = 0>
+  __device__ void Unpack(const FourBitLane<Shape>& lane, uint32_t block) {
     uint32_t words[kSteps];
 #pragma unroll
     for (int i = 0; i < kSteps; i += 4) {
@@ -129,7 +131,7 @@ struct FourBitValues {
     }
     typename FourBitLane<Shape>::Scales scales;
     scales.Read(block + lane.scales);
-    scales.template Unpack<kFirst>(words, scale, of_step);
+    scales.template Unpack<kUnpackSteps, kFirst>(words, of_step);
   }
 
   // Begins sums += these columns times the inputs. `inputs`: the descriptor of their first chunk.

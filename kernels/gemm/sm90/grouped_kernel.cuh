@@ -37,7 +37,7 @@ class GroupedGemm {
  public:
   __device__ GroupedGemm(const GroupedParams& params, GroupedBarriers& barriers,
                          const GroupedMemory<Shape>& memory)
-      : p_(params), barriers_(barriers), memory_(memory) {}
+      : p_(params), barriers_(barriers), memory_(memory), addresses_(barriers) {}
 
   // Called by all multiplying warps.
   __device__ void Run() {
@@ -52,11 +52,13 @@ class GroupedGemm {
       if constexpr (kLoadsEarly) columns.Load(p_, tile);
       float sums[kSums] = {};
       if constexpr (Shape::kFourBit) {
-        if constexpr (Shape::kWgmma) {
-          AddFourBitWgmma(sums);
-        } else {
-          AddFourBit(sums);
-        }
+        WithSteps<Shape::kFourBitType>(p_.four_bit_steps, [&](auto steps) {
+          if constexpr (Shape::kWgmma) {
+            AddFourBitWgmma<decltype(steps)::value>(sums);
+          } else {
+            AddFourBit<decltype(steps)::value>(sums);
+          }
+        });
       } else if constexpr (Shape::kFp8) {
         AddFp8(sums);
       } else {
@@ -174,47 +176,48 @@ class GroupedGemm {
     }
   }
 
-  // Multiplies a tile of four-bit weights.
+  // Multiplies a tile of four-bit weights, whose stages are blocks of 128 columns.
+  template <FourBitSteps kSteps>
   __device__ void AddFourBit(float (&sums)[kSums]) {
+    static_assert(Shape::kFourBitBlocks == 1);
     const FourBitLane<Shape> lane;
     FourBitBlock<Shape> even, odd;
-    int read = 0;  // blocks of 128 columns
-    const int blocks = p_.chunks / 2;
-    ReadBlock(lane, read, even);
-    while (read < blocks) {
-      ReadBlock(lane, read, odd);
-      even.Multiply(p_.four_bit_scale, sums);
-      FreeBehind(read - 1, blocks);
-      if (read == blocks) {
-        odd.Multiply(p_.four_bit_scale, sums);
-        FreeBehind(read, blocks);
+    uint32_t even_stage = ReadBlock(lane, even);
+    for (int left = p_.chunks / 2 - 1; left > 0; left -= 2) {
+      const uint32_t odd_stage = ReadBlock(lane, odd);
+      even.template Multiply<kSteps>(sums);
+      FreeBlock(even_stage);
+      if (left == 1) {
+        odd.template Multiply<kSteps>(sums);
+        FreeBlock(odd_stage);
         return;
       }
-      ReadBlock(lane, read, even);
-      odd.Multiply(p_.four_bit_scale, sums);
-      FreeBehind(read - 1, blocks);
+      even_stage = ReadBlock(lane, even);
+      odd.template Multiply<kSteps>(sums);
+      FreeBlock(odd_stage);
     }
-    even.Multiply(p_.four_bit_scale, sums);
-    FreeBehind(read, blocks);
+    even.template Multiply<kSteps>(sums);
+    FreeBlock(even_stage);
   }
 
   // The same by wgmma, from registers: half a block is unpacked while the half before it is
   // multiplied, each in registers of its own.
+  template <FourBitSteps kSteps>
   __device__ void AddFourBitWgmma(float (&sums)[kSums]) {
-    static_assert(!Shape::kFourBit || Shape::kFourBitBlocks == 1);
+    static_assert(Shape::kFourBitBlocks == 1);
     const FourBitLane<Shape> lane;
     HalfBlock first, second;
     NextStage();
-    first.template Unpack<0>(lane, memory_.Blocks(stage_, RowGroup()), p_.four_bit_scale);
+    first.template Unpack<kSteps, 0>(lane, memory_.Blocks(stage_, RowGroup()));
     for (int left = p_.chunks / 2; left > 0; --left) {
       const uint32_t inputs = stage_b_;
       Begin(first, inputs, sums);
-      second.template Unpack<4>(lane, memory_.Blocks(stage_, RowGroup()), p_.four_bit_scale);
+      second.template Unpack<kSteps, 4>(lane, memory_.Blocks(stage_, RowGroup()));
       End(first, sums);
       Begin(second, inputs + kNextInputs, sums);
       if (left > 1) {
         NextStage();
-        first.template Unpack<0>(lane, memory_.Blocks(stage_, RowGroup()), p_.four_bit_scale);
+        first.template Unpack<kSteps, 0>(lane, memory_.Blocks(stage_, RowGroup()));
       }
       End(second, sums);
       Free();
@@ -237,16 +240,19 @@ class GroupedGemm {
     values.FenceAll();
   }
 
-  __device__ void ReadBlock(const FourBitLane<Shape>& lane, int& read, FourBitBlock<Shape>& block) {
-    const int of_stage = read++ % Shape::kFourBitBlocks;
-    if (of_stage == 0) NextStage();
-    block.Read(lane, memory_.Weights(stage_) + of_stage * Shape::kFourBitBlockBytes,
-               memory_.Inputs(stage_) + of_stage * 2 * Shape::kTokens * kChunk);
+  // Reads the block of the next stage, and returns the address of the barrier that frees it.
+  __device__ uint32_t ReadBlock(const FourBitLane<Shape>& lane, FourBitBlock<Shape>& block) {
+    const int stage = next_.stage;
+    const uint32_t full = addresses_.full + stage * sizeof(Barrier);
+    Barrier::WaitAtAddress(full, next_.phase);
+    next_.Advance(p_.stages);
+    block.Read(lane, memory_.Weights(stage), memory_.Inputs(stage));
+    return full + GroupedBarriers::kFromFullToEmpty;
   }
 
-  // Frees the oldest stage if all of its blocks are multiplied, `multiplied` of the tile's.
-  __device__ void FreeBehind(int multiplied, int blocks) {
-    if (multiplied % Shape::kFourBitBlocks == 0 || multiplied == blocks) Free();
+  __device__ void FreeBlock(uint32_t barrier) const {
+    Delay::Wait();
+    if (addresses_.first_lane) Barrier::ArriveAtAddress(barrier);
   }
 
   // Waits for the next stage to multiply.
@@ -266,13 +272,14 @@ class GroupedGemm {
   // Frees the oldest stage that is in use.
   __device__ void Free() {
     Delay::Wait();
-    if (threadIdx.x % kWarpSize == 0) barriers_.empty[free_].Arrive();
+    if (addresses_.first_lane) barriers_.empty[free_].Arrive();
     if (++free_ == p_.stages) free_ = 0;
   }
 
   const GroupedParams& p_;
   GroupedBarriers& barriers_;
   const GroupedMemory<Shape> memory_;
+  const BarrierAddresses addresses_;
   uint32_t stage_a_ = 0, stage_b_ = 0;  // descriptors of the matrices that are being multiplied
   PipelineState next_;                  // the stage to read next
   int stage_ = 0;                       // the stage that is being multiplied
@@ -296,8 +303,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtasPerSm)
                                     GroupedGemm<Shape, Delay>>;
     Gemm(params, barriers, addresses).Run();
   } else {
-    GroupedLoader<Shape, Delay>(params, barriers, addresses)
-        .Run(static_cast<int>(threadIdx.x) - Shape::kMathThreads);
+    using Loader = std::conditional_t<(Shape::kTeams > 1), TurnsLoader<Shape, Delay>,
+                                      GroupedLoader<Shape, Delay>>;
+    Loader(params, barriers, addresses).Run(static_cast<int>(threadIdx.x) - Shape::kMathThreads);
   }
 }
 

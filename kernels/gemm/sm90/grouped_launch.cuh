@@ -70,17 +70,17 @@ inline bool WideIsFaster(int64_t blocks, int64_t sms) {
   return 7 * CeilDiv<int64_t>(blocks, 4 * sms) < 4 * CeilDiv<int64_t>(blocks, 2 * sms);
 }
 
-// Launches the instance of `kKind` for a tile of kTokens. A dense linear whose tiles all find an SM
-// of their own has warps take turns at each: a scheduler would have one warp otherwise. With more
-// tiles, from 32 tokens on, those of 256 rows may be faster. For all others CTAs of 64 rows share
-// an SM.
+// Launches the instance of `kKind` for a tile of kTokens. A dense linear with up to 16 tokens, or
+// whose tiles all find an SM of their own, has warps take turns at each: a scheduler would have one
+// warp otherwise. With more of both tiles of 256 rows may be faster. For all others CTAs of 64 rows
+// share an SM.
 template <GroupedKind kKind, int kTokens, typename Delay>
 cudaError_t LaunchGroupedTile(const GroupedLinearArgs& args, cudaStream_t stream) {
   using Shape = GroupedShape<kKind, kTokens>;
   if constexpr (Shape::kFourBit) {
     const int64_t sms = SmsOf<Shape>(args.config);
     const int64_t blocks = CeilDiv<int64_t>(args.weight.rows, kFourBitRows);
-    if (args.rows == nullptr && args.tokens <= kTokens && blocks <= sms) {
+    if (args.rows == nullptr && args.tokens <= kTokens && (kTokens <= 16 || blocks <= sms)) {
       using Turns = GroupedShape<kKind, kTokens, DenseTiles::kTurns>;
       return LaunchGroupedInstance<Turns, Delay>(args, stream);
     }

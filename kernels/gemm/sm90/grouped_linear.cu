@@ -116,7 +116,9 @@ GroupedParams GroupedParamsOf(const GroupedLinearArgs& args) {
       .weight = {},
       .input_rows = {},
       .four_bit = static_cast<const uint8_t*>(weight.data),
-      .four_bit_scale = weight.four_bit.has_value() ? weight.four_bit->scale : FourBitScale::kF16,
+      .four_bit_steps =
+          weight.four_bit.has_value() ? weight.four_bit->Steps() : FourBitSteps::kLine,
+      .unit = weight.four_bit.has_value() ? weight.four_bit->Unit() : 1,
       .weight_scales = weight.scales,
       .weight_scaling = weight.scaling,
       .block_scale_stride = BlockScaleStride(weight.stride),

@@ -110,7 +110,8 @@ class GroupedLoader {
   static constexpr int kRowWords = Shape::kChunks * kWordsOfChunk;  // of an input row, in a stage
   static constexpr int kPieces = CeilDiv(Shape::kTokens * kRowWords, Shape::kLoadThreads);
   static constexpr int kRowsApart = Shape::kLoadThreads / kRowWords;  // of a thread's pieces
-  static_assert(Shape::kLoadThreads % kRowWords == 0 && kPieces * kRowsApart == Shape::kTokens);
+  static_assert(Shape::kHasDenseTiles ||
+                (Shape::kLoadThreads % kRowWords == 0 && kPieces * kRowsApart == Shape::kTokens));
 
   // The inputs of a stage that a thread has loaded and is to quantize.
   struct Loaded {
@@ -214,7 +215,8 @@ class GroupedLoader {
     const int number = static_cast<int>(blockIdx.x);
     if (number >= p_.row_tiles * TileCount()) return;
     const GroupedTile tile = TileOf(number, EntryOf(number));
-    for (; prefetched_ < min(p_.steps, p_.stages); ++prefetched_) {
+    const int stages = min(min(p_.steps, p_.stages), Shape::kEarlyStages);
+    for (; prefetched_ < stages; ++prefetched_) {
       LoadWeights(tile, prefetched_, prefetched_);
     }
   }

@@ -50,7 +50,7 @@ struct GroupedColumns {
       if (row >= tile.count) return 0;
       return p.groups.order == nullptr ? tile.first + row : p.groups.order[tile.first + row];
     };
-    const float known = p.input_scaling == Scaling::kTensor ? *p.input_scales : 1;
+    const float known = p.input_scaling == Scaling::kTensor ? *p.input_scales : p.unit;
 #pragma unroll
     for (int i = 0; i < kTokens / 8; ++i) {
       pair[i] = pair_of(8 * i + lane / 4);

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/device_util.cuh"
@@ -44,7 +45,8 @@ struct GroupedParams {
   CUtensorMap weight;       // boxes of kRows rows and kChunks chunks; not with four bits
   CUtensorMap input_rows;   // boxes of kTokens rows and kChunks chunks; four bits without an order
   const uint8_t* four_bit;  // the blocks of four-bit weights
-  FourBitScale four_bit_scale;
+  FourBitSteps four_bit_steps;
+  float unit;                  // of the sums: FourBitFormat::Unit, else 1
   const float* weight_scales;  // or null
   WeightScaling weight_scaling;
   int64_t block_scale_stride;  // kBlock: from a row of blocks to the next
@@ -77,9 +79,13 @@ struct GroupedTile {
 };
 
 struct GroupedBarriers {
-  Barrier full[kMaxStages];   // completes when a stage's weights and inputs have arrived
-  Barrier empty[kMaxStages];  // completes when all warps that multiply it have read a stage
-  int4 tile[kMaxStages];      // the GroupedTile that a stage belongs to
+  Barrier full[kMaxStages];    // completes when a stage's weights and inputs have arrived
+  Barrier empty[kMaxStages];   // completes when all warps that multiply it have read a stage
+  Barrier inputs[kMaxStages];  // kTurns: completes when a stage's inputs have arrived
+  int4 tile[kMaxStages];       // the GroupedTile that a stage belongs to
+
+  static constexpr uint32_t kFromFullToEmpty = kMaxStages * sizeof(Barrier);
+  static constexpr uint32_t kFromFullToInputs = 2 * kFromFullToEmpty;
 
   // Runs on one thread. Each of `loaders` threads arrives when its inputs are there, and one thread
   // when it announces what the copy engine brings.
@@ -87,8 +93,21 @@ struct GroupedBarriers {
     for (int i = 0; i < stages; ++i) {
       full[i].Init(loaders + 1);
       empty[i].Init(consumers);
+      inputs[i].Init(1);
     }
     FenceBarrierInit();
+  }
+};
+
+// What a loop over stages would compute again for each: where barriers lie in shared memory, and
+// whether a thread is the one of its warp that arrives at them.
+struct BarrierAddresses {
+  uint32_t full;
+  int first_lane;
+
+  __device__ explicit BarrierAddresses(GroupedBarriers& barriers)
+      : full(SharedAddress(&barriers.full[0])), first_lane(threadIdx.x % kWarpSize == 0) {
+    asm volatile("" : "+r"(full), "+r"(first_lane));
   }
 };
 
@@ -104,7 +123,7 @@ constexpr int GroupedCtasPerSm(bool four_bit, int tile_tokens) {
 // four warps leave the tensor cores idle while they unpack.
 enum class DenseTiles : uint8_t {
   kNone,   // CTAs of their own take tiles of 64 rows, as of experts; all other linears, too
-  kTurns,  // few tiles: teams of warps take turns at one (grouped_turns.cuh)
+  kTurns,  // few tokens or tiles: teams of warps take turns at a tile (grouped_turns.cuh)
   kWide    // many tiles: four groups of four warps, of 64 rows each, multiply the same inputs
 };
 
@@ -136,17 +155,20 @@ struct GroupedShape {
                                     : kFourBit || kTokens <= 32 ? 1
                                                                 : 2;
   static constexpr int kRows = 64 * kRowGroups;
-  // Teams of four warps that take turns at a tile's stages.
-  static constexpr int kTeams = kTakesTurns ? 3 : 1;
+  // Teams of four warps that take turns at stages, and the blocks of 128 columns in a stage: each
+  // thread unpacks 32 registers of a block before its team's turn.
+  static constexpr int kTeams = !kTakesTurns ? 1 : kTokens == 16 ? 2 : 3;
+  static constexpr int kFourBitBlocks = !kTakesTurns ? 1 : kTokens == 8 ? 3 : kTokens == 16 ? 4 : 2;
   static constexpr int kReaders = 4 * kRowGroups;  // warps that read a stage
   static constexpr int kMathThreads = kReaders * kTeams * kWarpSize;
-  static constexpr int kLoadThreads = kFourBit && (kTokens <= 16 || kHasDenseTiles) ? 32 : 128;
+  static constexpr int kLoadThreads = kTakesTurns                                     ? 64
+                                      : kFourBit && (kTokens <= 16 || kHasDenseTiles) ? 32
+                                                                                      : 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
   static constexpr int kCtasPerSm = kHasDenseTiles ? 1 : GroupedCtasPerSm(kFourBit, kTokens);
 
   // A stage has kChunks times 128 bytes of each input row.
-  static constexpr int kChunks = kTakesTurns ? 4 : 2;
-  static constexpr int kFourBitBlocks = kChunks / 2;  // of 128 columns, in a stage
+  static constexpr int kChunks = 2 * kFourBitBlocks;
   static constexpr int kFourBitBlockBytes =
       FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();
   static constexpr int kWeightBytes =
@@ -160,6 +182,9 @@ struct GroupedShape {
   static constexpr int kScaleBytes =
       kBlocks ? kChunks * kChunkScales * static_cast<int>(sizeof(float)) : 0;
   static constexpr int kStageBytes = kWeightBytes + kInputBytes + kScaleBytes;
+  // The stages whose weights are under way before the inputs are: what an SM asks for stands in
+  // line behind its copies, and 48 KB of them use all of the memory's rate.
+  static constexpr int kEarlyStages = std::max(2, 48 * 1024 / kCtasPerSm / kWeightBytes);
   // The sums that teams hand on, behind the pipeline.
   static constexpr int kSumBytes = kTakesTurns ? 128 * kTokens / 2 * 4 : 0;
   static_assert(kInputBytes % kSwizzleBytes == 0 && kWeightBytes % kSwizzleBytes == 0);

@@ -1,11 +1,14 @@
-// Dense linears with four-bit weights and few tiles, in grouped_kernel.cuh: teams of four warps
-// take turns at the stages of a tile.
+// Dense linears with four-bit weights and few tokens or tiles, in grouped_kernel.cuh: teams of four
+// warps take turns at the stages of a tile.
 //
 // A team unpacks its stage into registers while the others unpack and multiply, takes over the sums
 // in shared memory, multiplies by wgmma, and hands them on: so K stays in sequence. A tile of 64
 // rows would otherwise have one warp on each scheduler of its SM, which waits for its own
 // instructions most of the time, and for the 13 cycles that wgmma takes to read weights from
 // registers (docs/experiments/experts.md).
+//
+// Weights and inputs have a thread and barriers of their own: the first stages are unpacked before
+// the predecessor has ended, and one thread would take as long for both as the memory for a stage.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_TURNS_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_GROUPED_TURNS_CUH_
 
@@ -27,76 +30,116 @@ class FourBitTurns {
  public:
   __device__ FourBitTurns(const GroupedParams& params, GroupedBarriers& barriers,
                           const GroupedMemory<Shape>& memory)
-      : p_(params), barriers_(barriers), memory_(memory) {
+      : p_(params), memory_(memory), addresses_(barriers) {
     // The compiler is to know that all lanes have the same team.
     team_ = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / 128, 0);
   }
 
-  // Called by all multiplying warps. A CTA has one tile, and each stage of it is a turn.
+  // Called by all multiplying warps. A CTA has one tile after the other, and each stage is a turn.
   __device__ void Run() {
-    AwaitPredecessor();
-    const bool odd = p_.chunks / 2 % 2 == 1;  // the last stage has one block
-    PipelineState state = {.stage = team_, .phase = 0};
-    Sums sums = {};
-    int turn = team_;
-    for (; turn < p_.steps; turn += Shape::kTeams) {
-      barriers_.full[state.stage].Wait(state.phase);
-      const bool is_last = turn + 1 == p_.steps;
-      if (odd && is_last) {
-        TakeTurn<1>(state.stage, turn > 0, is_last, sums);
-      } else {
-        TakeTurn<2>(state.stage, turn > 0, is_last, sums);
-      }
-      state.stage += Shape::kTeams;
-      if (state.stage >= p_.stages) {
-        state.stage -= p_.stages;
-        state.phase ^= 1;
-      }
-    }
-    if (turn - Shape::kTeams + 1 == p_.steps) Write(sums);
+    ReleaseDependents();
+    WithSteps<Shape::kFourBitType>(p_.four_bit_steps,
+                                   [this](auto steps) { TakeTurns<decltype(steps)::value>(); });
   }
 
  private:
-  static_assert(Shape::kFourBitBlocks == 2 && Shape::kTeams <= kMinGroupedStages);
+  static_assert(Shape::kTeams <= kMinGroupedStages);
   static constexpr int kSums = Shape::kTokens / 2;  // a thread's
   using Sums = float[kSums];
 
-  // Multiplies the kBlocks blocks of a stage, which has arrived. `continues`: another team's sums.
-  template <int kBlocks>
-  __device__ void TakeTurn(int stage, bool continues, bool is_last, Sums& sums) const {
+  template <FourBitSteps kSteps>
+  __device__ void TakeTurns() {
+    PipelineState state = {.stage = team_, .phase = 0};
+    Turn turn = {.tile = static_cast<int>(blockIdx.x), .step = team_};
+    for (; turn.tile < p_.row_tiles; turn.tile = NextTile(turn.tile)) {
+      Sums sums = {};
+      for (; turn.step < p_.steps; turn.step += Shape::kTeams) {
+        TakeTurn<kSteps>(state, turn, sums);
+        state.stage += Shape::kTeams;
+        if (state.stage >= p_.stages) {
+          state.stage -= p_.stages;
+          state.phase ^= 1;
+        }
+      }
+      turn.step -= p_.steps;
+      if (turn.step + 1 == Shape::kTeams) Write(turn.tile, sums);
+    }
+  }
+
+  // A stage of a tile.
+  struct Turn {
+    int tile, step;
+  };
+  __device__ bool IsFirst(const Turn& turn) const {
+    return turn.step == 0 && (Shape::kTokens > 16 || turn.tile == static_cast<int>(blockIdx.x));
+  }
+  __device__ bool IsLast(const Turn& turn) const {
+    return turn.step + 1 == p_.steps && NextTile(turn.tile) >= p_.row_tiles;
+  }
+  // With many tokens a CTA has one tile, and no registers for more.
+  __device__ int NextTile(int tile) const {
+    return Shape::kTokens > 16 ? p_.row_tiles : tile + static_cast<int>(gridDim.x);
+  }
+
+  // Multiplies the blocks of a stage.
+  template <FourBitSteps kSteps>
+  __device__ void TakeTurn(const PipelineState& state, const Turn& turn, Sums& sums) const {
+    constexpr int kBlocks = Shape::kFourBitBlocks;
+    const int blocks = p_.chunks / 2 - turn.step * kBlocks;  // this stage's, and those behind
+    const uint32_t full = addresses_.full + state.stage * sizeof(Barrier);
+    int hands_on = !IsLast(turn);
+    asm volatile("" : "+r"(hands_on));  // known before the next team waits for it
+    Barrier::WaitAtAddress(full, state.phase);
+    if (blocks >= kBlocks) {
+      Multiply<kSteps, kBlocks>(state, 0, turn, sums);
+    } else {
+      if (blocks >= 2) Multiply<kSteps, 2>(state, 0, turn, sums);
+      if (blocks % 2 == 1) Multiply<kSteps, 1>(state, blocks - 1, turn, sums);
+    }
+    if (hands_on) {
+      StoreSums(sums);  // for nothing where a tile ends: one condition is there earlier than two
+      PassTurn();
+    }
+    if (addresses_.first_lane) {
+      Barrier::ArriveAtAddress(full + GroupedBarriers::kFromFullToEmpty);
+    }
+  }
+
+  // Adds the products of the blocks [first, first + kBlocks) of a stage, whose weights have
+  // arrived. The turn begins with the first product.
+  template <FourBitSteps kSteps, int kBlocks>
+  __device__ void Multiply(const PipelineState& state, int first, const Turn& turn,
+                           Sums& sums) const {
     FourBitValues<Shape> values[kBlocks];
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
-      values[i].Unpack(lane_, memory_.Weights(stage) + i * Shape::kFourBitBlockBytes,
-                       p_.four_bit_scale);
+      values[i].template Unpack<kSteps>(
+          lane_, memory_.Weights(state.stage) + (first + i) * Shape::kFourBitBlockBytes);
       values[i].FenceAll();  // or the compiler would unpack when it is this team's turn
     }
-    const uint32_t inputs = SwizzledMatrix(memory_.Inputs(stage));
-    constexpr uint32_t kNextBlock = 2 * Shape::kTokens * kChunk >> 4;
-    if (continues) {
-      AwaitTurn();
-      LoadSums(sums);
-    }
+    constexpr uint32_t kBlockInputs = 2 * Shape::kTokens * kChunk;
+    const uint32_t inputs = SwizzledMatrix(memory_.Inputs(state.stage) + first * kBlockInputs);
+    Barrier::WaitAtAddress(
+        addresses_.full + state.stage * sizeof(Barrier) + GroupedBarriers::kFromFullToInputs,
+        state.phase);
+    // Also where a tile begins: until then the sums of the one before may still be read.
+    if (first == 0 && !IsFirst(turn)) AwaitTurn();
+    if (first == 0 && turn.step > 0) LoadSums(sums);
     Fence(sums);
     BeginMultiply();
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) values[i].Multiply(inputs + i * kNextBlock, sums);
+    for (int i = 0; i < kBlocks; ++i) values[i].Multiply(inputs + i * (kBlockInputs >> 4), sums);
     EndMultiply();
     WaitForProducts<0>();
     Fence(sums);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) values[i].FenceAll();
     Delay::Wait();
-    if (!is_last) {
-      StoreSums(sums);
-      PassTurn();
-    }
-    if (threadIdx.x % kWarpSize == 0) barriers_.empty[stage].Arrive();
   }
 
-  __device__ void Write(const Sums& sums) const {
-    const GroupedTile tile = {
-        .group = 0, .row_tile = static_cast<int>(blockIdx.x), .first = 0, .count = p_.tokens};
+  __device__ void Write(int row_tile, const Sums& sums) const {
+    WaitForPredecessor();
+    const GroupedTile tile = {.group = 0, .row_tile = row_tile, .first = 0, .count = p_.tokens};
     const int thread = threadIdx.x % 128;
     GroupedColumns<Shape::kTokens> columns;
     columns.Load(p_, tile);
@@ -138,10 +181,73 @@ class FourBitTurns {
   }
 
   const GroupedParams& p_;
-  GroupedBarriers& barriers_;
   const GroupedMemory<Shape> memory_;
+  const BarrierAddresses addresses_;
   const FourBitLane<Shape> lane_;
   int team_;
+};
+
+// The loading threads: the first one of a warp copies weights, that of another one inputs.
+template <typename Shape, typename Delay>
+class TurnsLoader {
+ public:
+  __device__ TurnsLoader(const GroupedParams& params, GroupedBarriers& barriers,
+                         const GroupedMemory<Shape>& memory)
+      : p_(params), barriers_(barriers), memory_(memory) {}
+
+  // Called by all loading threads; `thread` is this one's number among them.
+  __device__ void Run(int thread) const {
+    static_assert(Shape::kLoadThreads == 2 * kWarpSize && Shape::kRowGroups == 1);
+    ReleaseDependents();
+    if (thread == 0) CopyWeights();
+    if (thread == kWarpSize) CopyInputs();
+  }
+
+ private:
+  // Weights depend on nothing. No more than kEarlyStages are under way at a time: what else an SM
+  // asks for, as the inputs, stands in line behind them.
+  __device__ void CopyWeights() const {
+    constexpr int kBytes = Shape::kFourBitBlocks * Shape::kFourBitBlockBytes;
+    const int bytes = p_.chunks / 2 * Shape::kFourBitBlockBytes;  // of a tile
+    PipelineState state = {.stage = 0, .phase = 1}, landed;
+    int left = min(Shape::kEarlyStages, p_.stages);  // that may begin before another has landed
+    for (int tile = blockIdx.x; tile < p_.row_tiles; tile += gridDim.x) {
+      const uint8_t* const from = p_.four_bit + int64_t{tile} * bytes;
+      for (int at = 0; at < bytes; at += kBytes) {
+        barriers_.empty[state.stage].Wait(state.phase);
+        if (--left < 0) {
+          barriers_.full[landed.stage].Wait(landed.phase);
+          landed.Advance(p_.stages);
+        }
+        const int of_stage = min(kBytes, bytes - at);
+        Delay::Wait();
+        barriers_.full[state.stage].ArriveAndExpect(of_stage);
+        CopyBytes(memory_.Weights(state.stage), from + at, of_stage, barriers_.full[state.stage],
+                  EvictFirst());
+        state.Advance(p_.stages);
+      }
+    }
+  }
+
+  __device__ void CopyInputs() const {
+    PrefetchMap(p_.input_rows);
+    WaitForPredecessor();
+    PipelineState state = {.stage = 0, .phase = 1};
+    for (int tile = blockIdx.x; tile < p_.row_tiles; tile += gridDim.x) {
+      for (int step = 0; step < p_.steps; ++step) {
+        barriers_.empty[state.stage].Wait(state.phase);
+        Delay::Wait();
+        barriers_.inputs[state.stage].ArriveAndExpect(Shape::kInputBytes);
+        CopyBox(memory_.Inputs(state.stage), p_.input_rows, 0, 0, step * Shape::kChunks,
+                barriers_.inputs[state.stage], EvictLast());
+        state.Advance(p_.stages);
+      }
+    }
+  }
+
+  const GroupedParams& p_;
+  GroupedBarriers& barriers_;
+  const GroupedMemory<Shape> memory_;
 };
 
 }  // namespace millrace::kernels::sm90

@@ -206,7 +206,9 @@ class PromptUnpacker {
     for (int i = 0; i < kParts; ++i) {
       const uint32_t words[4] = {codes[i].x, codes[i].y, codes[i].z, codes[i].w};
       uint32_t values[4][4];
-      scales[i].template Unpack<4 * kHalf>(words, p_.four_bit_scale, values);
+      WithSteps<Shape::kFourBitType>(p_.four_bit_steps, [&](auto steps) {
+        scales[i].template Unpack<decltype(steps)::value, 4 * kHalf>(words, values);
+      });
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         StoreMatrices(row + i * 16 * kChunk + ((2 * k + lane / 16) ^ lane % 8) * 16, values[k][0],

@@ -27,7 +27,7 @@ class PromptWriter {
         tile_(tile),
         first_row_(tile.row_tile * kRows) {
     if (p_.weight_scaling == WeightScaling::kTensor) scale_ = p_.weight_scales[tile.group];
-    const float known = p_.input_scaling == Scaling::kTensor ? *p_.input_scales : 1;
+    const float known = p_.input_scaling == Scaling::kTensor ? *p_.input_scales : p_.unit;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int token = threadIdx.x / kWarpSize * 16 + Lane() / 4 + 8 * half;
