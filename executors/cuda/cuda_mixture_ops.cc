@@ -45,9 +45,9 @@ kernels::Scaling TileScaling(const CudaLinear& linear, int tile_rows) {
                                                                        : linear.input;
 }
 
-// Returns whether experts read rows that lie in the order of the experts, as prompts' do.
-bool IsSorted(const kernels::GroupedRows& rows) {
-  return rows.tile_rows == kernels::sm90::kPromptTile;
+// Returns whether experts read rows that lie in the order of the experts.
+bool ReadsSorted(const CudaLinear& experts, const kernels::GroupedRows& rows) {
+  return kernels::sm90::ReadsSorted(*experts.grouped, rows.tile_rows);
 }
 
 }  // namespace
@@ -67,12 +67,12 @@ int64_t CudaOps::TouchedBytes(const CudaLinear& linear, int tokens) const {
 
 void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation& x, int tokens,
                              int slots, const kernels::GroupedRows* rows,
-                             std::optional<GateFunction> gate, const kernels::Activation& out) {
+                             std::optional<GateFunction> gate, const kernels::Activation& out,
+                             bool sorted_output) {
   const kernels::sm90::GroupedWeight& weight = *linear.grouped;
   const int pairs = rows != nullptr ? rows->pairs : tokens;
   kernels::sm90::GroupedConfig config = kernels::sm90::DefaultGroupedConfig(weight, pairs);
   if (rows != nullptr) config.tile_tokens = rows->tile_rows;
-  const bool sorted = rows != nullptr && IsSorted(*rows);
   const int64_t weight_bytes =
       rows != nullptr ? TouchedBytes(linear, pairs / linear.chosen) : BytesOf(weight);
   Run("grouped linear", {weight_bytes + BytesOf(x, tokens) + BytesOf(out, pairs)}, [&] {
@@ -81,8 +81,8 @@ void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation
          .rows = rows,
          .tokens = tokens,
          .slots = slots,
-         .sorted_input = sorted,
-         .sorted_output = sorted && gate.has_value(),
+         .sorted_input = rows != nullptr && ReadsSorted(linear, *rows),
+         .sorted_output = sorted_output,
          .input = x,
          .bias = rows != nullptr ? linear.bias : nullptr,
          .gate = gate.has_value() ? GateOf(*gate) : GroupedGate::kNone,
@@ -179,16 +179,16 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
 }
 
 CudaInputForm CudaOps::SortByExpert(const CudaLinear& experts, const kernels::Activation& x,
-                                    const kernels::GroupedRows& rows) {
-  const int tokens = step_->tokens;
-  CudaInputForm sorted = TakeForm(experts, x.scaling, tokens, experts.chosen);
-  Run("gather", {BytesOf(x, tokens) + BytesOf(sorted.values, rows.pairs)}, [&] {
+                                    int slots, const kernels::GroupedRows& rows) {
+  const int x_rows = rows.pairs / slots;
+  CudaInputForm sorted = TakeForm(experts, x.scaling, step_->tokens, experts.chosen);
+  Run("gather", {BytesOf(x, x_rows) + BytesOf(sorted.values, rows.pairs)}, [&] {
     return kernels::LaunchGatherRows({.in = x,
-                                      .tokens = tokens,
+                                      .tokens = x_rows,
                                       .indices = rows.order,
                                       .rows = rows.pairs,
                                       .out = sorted.values,
-                                      .slots = experts.chosen,
+                                      .slots = slots,
                                       .count = rows.offsets + rows.groups},
                                      stream_);
   });
@@ -205,7 +205,7 @@ void CudaOps::Quantize(const kernels::Activation& x, int rows, int width,
 
 void CudaOps::MultiplyGate(const CudaLinear& gate_up, const kernels::Activation& x,
                            const kernels::GroupedRows& rows, GateFunction function,
-                           const kernels::Activation& out) {
+                           const CudaLinear& down, const kernels::Activation& out) {
   const int tokens = step_->tokens;
   CudaInputForm quantized;
   kernels::Activation in = x;
@@ -214,12 +214,13 @@ void CudaOps::MultiplyGate(const CudaLinear& gate_up, const kernels::Activation&
     Quantize(in, tokens, gate_up.columns, quantized.values);
     in = quantized.values;
   }
-  if (!IsSorted(rows)) {
+  if (!ReadsSorted(gate_up, rows)) {
     MultiplyGroups(gate_up, in, tokens, gate_up.chosen, &rows, function, out);
     return;
   }
-  const CudaInputForm sorted = SortByExpert(gate_up, in, rows);
-  MultiplyGroups(gate_up, sorted.values, rows.pairs, 1, &rows, function, out);
+  const CudaInputForm sorted = SortByExpert(gate_up, in, gate_up.chosen, rows);
+  MultiplyGroups(gate_up, sorted.values, rows.pairs, 1, &rows, function, out,
+                 ReadsSorted(down, rows));
 }
 
 void CudaOps::CheckMixture(const MixtureWeights& weights, const RouterConfig& spec) {
@@ -261,12 +262,15 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
     // Scales that are computed want the whole row first.
     const kernels::Activation& x_rows = FormFor(gate_up, x).values;
     if (kernels::IsKnown(gated.values.scaling)) {
-      MultiplyGate(gate_up, x_rows, routes.rows, spec.function, gated.values);
+      MultiplyGate(gate_up, x_rows, routes.rows, spec.function, down, gated.values);
     } else {
       const CudaRows plain = TakeRows(sizeof(kernels::Bf16) * down.weight.stride * chosen, tokens);
       const kernels::Activation out = kernels::Bf16Rows(plain.bf16(), down.weight.stride);
-      MultiplyGate(gate_up, x_rows, routes.rows, spec.function, out);
+      MultiplyGate(gate_up, x_rows, routes.rows, spec.function, down, out);
       Quantize(out, pairs, down.columns, gated.values);
+    }
+    if (ReadsSorted(down, routes.rows) && !ReadsSorted(gate_up, routes.rows)) {
+      gated = SortByExpert(down, gated.values, 1, routes.rows);
     }
     const CudaRows y = TakeRows(sizeof(kernels::Bf16) * down.weight.rows * chosen, tokens);
     const kernels::Activation lowered = kernels::Bf16Rows(y.bf16(), down.weight.rows);

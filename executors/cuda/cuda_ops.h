@@ -208,18 +208,19 @@ class CudaOps : public DecoderOps {
   void MultiplyExpanded(const CudaLinear& linear, const CudaInputForm& in, kernels::Bf16* out);
   // Launches a grouped linear of `tokens` rows x: pair p of `rows` reads row p / slots; without
   // `rows` each row is of the only group. `out` says where its rows go, and in which type. Where
-  // experts read sorted rows, x is sorted, and so is the output of a gated linear.
+  // experts read sorted rows, x is sorted, and the output may be.
   void MultiplyGroups(const CudaLinear& linear, const kernels::Activation& x, int tokens, int slots,
                       const kernels::GroupedRows* rows, std::optional<GateFunction> gate,
-                      const kernels::Activation& out);
-  // Gathers x into a row for each pair, in the order of the experts.
-  CudaInputForm SortByExpert(const CudaLinear& experts, const kernels::Activation& x,
+                      const kernels::Activation& out, bool sorted_output = false);
+  // Gathers x, a row for `slots` pairs, into a row for each pair, in the order of the experts.
+  CudaInputForm SortByExpert(const CudaLinear& experts, const kernels::Activation& x, int slots,
                              const kernels::GroupedRows& rows);
   // Quantizes `rows` rows of x in BF16.
   void Quantize(const kernels::Activation& x, int rows, int width, const kernels::Activation& out);
-  // Multiplies the experts' gate and up, x in InputScaling's form.
+  // Multiplies the experts' gate and up, x in InputScaling's form. `out` is as `down` reads it, but
+  // for rows that are yet to be sorted where down alone wants that.
   void MultiplyGate(const CudaLinear& gate_up, const kernels::Activation& x,
-                    const kernels::GroupedRows& rows, GateFunction function,
+                    const kernels::GroupedRows& rows, GateFunction function, const CudaLinear& down,
                     const kernels::Activation& out);
   // The bytes of the weights of those of the mixture's experts that have one of `tokens` tokens.
   int64_t TouchedBytes(const CudaLinear& linear, int tokens) const;

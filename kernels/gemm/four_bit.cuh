@@ -21,8 +21,9 @@ namespace millrace::kernels {
 
 // Returns the bits of two codes in a word: pair `pair` (0 to 3) of the codes of columns c and c
 // + 1. Integers: four bits at 4 pair, and at 16 + 4 pair. kMxfp4: the sign and the three other bits
-// (magnitude) lie as far apart as in BF16, so that shifts bring them to their places together; the
-// fourth pair takes what bits are left.
+// (magnitude) lie so that a shift or rotation brings them to their places in BF16 together; the
+// fourth pair takes what bits are left, and two shifts. In a rotation the magnitude comes from the
+// other half of the word.
 __host__ __device__ inline uint32_t PackFourBit(FourBitType type, int pair, uint32_t first,
                                                 uint32_t second) {
   const uint32_t both[2] = {first & 15, second & 15};
@@ -32,10 +33,13 @@ __host__ __device__ inline uint32_t PackFourBit(FourBitType type, int pair, uint
     uint32_t bits;
     if (type != FourBitType::kMxfp4) {
       bits = code << (4 * pair);
-    } else if (pair < 3) {
-      bits = (sign << 15 | magnitude << 6) >> (3 * pair);
+    } else if (pair < 2) {
+      bits = (sign << 15 | magnitude << 6) >> (4 * pair);
+    } else if (pair == 2) {
+      bits = sign << 5;
+      word |= magnitude << 12 << (16 * (1 - i));
     } else {
-      bits = sign << 14 | (magnitude >> 2) << 13 | (magnitude & 3) << 10;
+      bits = (magnitude >> 2) << 10 | sign << 9 | (magnitude & 3);
     }
     word |= bits << (16 * i);
   }
@@ -195,9 +199,9 @@ __device__ inline uint32_t Mxfp4Scale(uint32_t code) {
 __device__ inline void Mxfp4Steps(uint32_t word, uint32_t (&values)[4]) {
   constexpr uint32_t kMask = 0x81c081c0;
   values[0] = word & kMask;
-  values[1] = word << 3 & kMask;
-  values[2] = word << 6 & kMask;
-  values[3] = (word << 1 & 0x80008000) | (word >> 5 & 0x01000100) | (word >> 4 & 0x00c000c0);
+  values[1] = word << 4 & kMask;
+  values[2] = __funnelshift_l(word, word, 10) & kMask;
+  values[3] = (word << 6 & 0x80c080c0) | (word >> 2 & 0x01000100);
 }
 
 // Unpacks a word of kMxfp4.

@@ -94,7 +94,7 @@ class Mixture {
               "route");
     if (!at_once) CheckCuda(LaunchAssign(assign, stream), "assign");
     const sm90::GroupedConfig config = {tile, 16, 264};
-    const bool sorted = tile == sm90::kPromptTile;
+    const bool sorted = sm90::ReadsSorted(gate_up_.Weight(), tile);
     const int pairs = tokens * kChosen;
     const Activation input = sorted ? Sorted(rows, stream)
                                     : Quantized(tile, x_, tokens, kHidden, kHiddenStride,

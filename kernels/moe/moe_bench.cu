@@ -175,15 +175,15 @@ class Layers {
   cudaError_t Assign(const DeviceRows& rows, cudaStream_t stream) const {
     return LaunchAssign({.ids = ids_.get(), .first_expert = 0, .rows = rows.view}, stream);
   }
-  // Returns the input of gate and up, by group for a prompt. With block scales and few tokens the
-  // linear itself quantizes it.
+  // Returns the input of gate and up, by group where they read it so. With block scales and few
+  // tokens the linear itself quantizes it.
   Activation Input(int tokens, const DeviceRows& rows, cudaStream_t stream,
                    cudaError_t* error) const {
     const bool plain = model_.type == Type::kBf16 || TakesBf16(rows);
     const Activation in = plain ? Bf16Rows(x_.get(), hidden_stride_)
                                 : Quantize(x_, hidden_stride_, model_.hidden, tokens, codes_,
                                            code_scales_, stream, error);
-    if (!IsPrompt(rows) || *error != cudaSuccess) return in;
+    if (!IsSorted(rows) || *error != cudaSuccess) return in;
     Activation out = in;
     out.data = sorted_.get();
     if (in.scales != nullptr) out.scales = sorted_scales_.get();
@@ -207,10 +207,10 @@ class Layers {
                      const Activation& input, cudaStream_t stream) const {
     return LaunchGroupedLinear({.weight = gate_up_.Of(layer),
                                 .rows = &rows.view,
-                                .tokens = IsPrompt(rows) ? rows.view.pairs : tokens,
-                                .slots = IsPrompt(rows) ? 1 : model_.chosen,
-                                .sorted_input = IsPrompt(rows),
-                                .sorted_output = IsPrompt(rows),
+                                .tokens = IsSorted(rows) ? rows.view.pairs : tokens,
+                                .slots = IsSorted(rows) ? 1 : model_.chosen,
+                                .sorted_input = IsSorted(rows),
+                                .sorted_output = IsSorted(rows),
                                 .input = input,
                                 .gate = GroupedGate::kSilu,
                                 .output = inner_.get(),
@@ -225,7 +225,7 @@ class Layers {
                                 .rows = &rows.view,
                                 .tokens = tokens * model_.chosen,
                                 .slots = 1,
-                                .sorted_input = IsPrompt(rows),
+                                .sorted_input = IsSorted(rows),
                                 .input = input,
                                 .gate = GroupedGate::kNone,
                                 .output = y_.get(),
@@ -280,7 +280,9 @@ class Layers {
   }
 
  private:
-  static bool IsPrompt(const DeviceRows& rows) { return rows.view.tile_rows == sm90::kPromptTile; }
+  bool IsSorted(const DeviceRows& rows) const {
+    return sm90::ReadsSorted(gate_up_.Of(0), rows.view.tile_rows);
+  }
   bool TakesBf16(const DeviceRows& rows) const {
     return model_.scaling == WeightScaling::kBlock &&
            rows.view.tile_rows <= sm90::kMostQuantizedTokens;

@@ -29,7 +29,7 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
   params.row_tiles = static_cast<int>(CeilDiv<int64_t>(args.weight.rows, Shape::kRows));
   params.steps = Shape::kFourBit ? CeilDiv(params.chunks / 2, Shape::kFourBitBlocks)
                                  : CeilDiv(params.chunks, Shape::kChunks);
-  if (Shape::kFourBit && args.rows == nullptr &&
+  if (Shape::kFourBit && (args.rows == nullptr || args.sorted_input) &&
       !MakeTensorMap(args.input.data, args.tokens, int64_t{params.chunks} * kChunk, Shape::kTokens,
                      Shape::kChunks, &params.input_rows)) {
     return cudaErrorInvalidValue;
@@ -56,11 +56,11 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
   params.stages = GroupedStages(args.config.stages, static_cast<int>(most), Shape::kStageBytes);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           std::max<int>(Shape::kPipelineBytes + Shape::kSumBytes, kSmBytes / 2));
+                           std::max<int>(Shape::kPipelineBytes + Shape::kExtraBytes, kSmBytes / 2));
   if (error != cudaSuccess) return error;
   return LaunchDependent(kernel, dim3(ctas), dim3(Shape::kThreads),
-                         few ? most : params.stages * Shape::kStageBytes + Shape::kSumBytes, stream,
-                         params);
+                         few ? most : params.stages * Shape::kStageBytes + Shape::kExtraBytes,
+                         stream, params);
 }
 
 // Returns whether tiles of 256 rows, one on an SM, are faster than twice as many CTAs of 64 rows. A
@@ -70,29 +70,35 @@ inline bool WideIsFaster(int64_t blocks, int64_t sms) {
   return 7 * CeilDiv<int64_t>(blocks, 4 * sms) < 4 * CeilDiv<int64_t>(blocks, 2 * sms);
 }
 
-// Launches the instance of `kKind` for a tile of kTokens. A dense linear with up to 16 tokens, or
-// whose tiles all find an SM of their own, has warps take turns at each: a scheduler would have one
-// warp otherwise. With more of both tiles of 256 rows may be faster. For all others CTAs of 64 rows
-// share an SM.
+// Launches the instance of `kKind` for a tile of kTokens. With four-bit weights and up to 16
+// tokens, or where all tiles of a dense linear find an SM of their own, warps take turns at each: a
+// scheduler would have one warp otherwise. With more of both, tiles of 256 rows of a dense linear
+// may be faster. For all others CTAs of 64 rows share an SM.
 template <GroupedKind kKind, int kTokens, typename Delay>
 cudaError_t LaunchGroupedTile(const GroupedLinearArgs& args, cudaStream_t stream) {
   using Shape = GroupedShape<kKind, kTokens>;
-  if constexpr (Shape::kFourBit) {
-    const int64_t sms = SmsOf<Shape>(args.config);
-    const int64_t blocks = CeilDiv<int64_t>(args.weight.rows, kFourBitRows);
-    if (args.rows == nullptr && args.tokens <= kTokens && (kTokens <= 16 || blocks <= sms)) {
-      using Turns = GroupedShape<kKind, kTokens, DenseTiles::kTurns>;
+  using Turns = GroupedShape<kKind, kTokens, DenseTiles::kTurns>;
+  if constexpr (Shape::kFourBit && kTokens <= 16) {
+    if (args.rows == nullptr && args.tokens <= kTokens) {
       return LaunchGroupedInstance<Turns, Delay>(args, stream);
     }
-    if constexpr (kTokens >= 32) {
+    using GroupTurns = GroupedShape<kKind, kTokens, DenseTiles::kGroupTurns>;
+    return LaunchGroupedInstance<GroupTurns, Delay>(args, stream);
+  } else {
+    if constexpr (Shape::kFourBit) {
+      const int64_t sms = SmsOf<Shape>(args.config);
+      const int64_t blocks = CeilDiv<int64_t>(args.weight.rows, kFourBitRows);
+      if (args.rows == nullptr && args.tokens <= kTokens && blocks <= sms) {
+        return LaunchGroupedInstance<Turns, Delay>(args, stream);
+      }
       const int64_t tiles = blocks * CeilDiv<int64_t>(args.tokens, kTokens);
       if (args.rows == nullptr && WideIsFaster(tiles, sms)) {
         using Wide = GroupedShape<kKind, kTokens, DenseTiles::kWide>;
         return LaunchGroupedInstance<Wide, Delay>(args, stream);
       }
     }
+    return LaunchGroupedInstance<Shape, Delay>(args, stream);
   }
-  return LaunchGroupedInstance<Shape, Delay>(args, stream);
 }
 
 // The same for the config's tile.

@@ -66,7 +66,7 @@ bool AreValidRows(const GroupedLinearArgs& args) {
   if (args.rows == nullptr) {
     return args.slots == 1 && args.weight.groups == 1 && !sorted && !args.sorted_output;
   }
-  if (sorted != (args.config.tile_tokens == kPromptTile) || (sorted && args.slots != 1) ||
+  if (sorted != ReadsSorted(args.weight, args.config.tile_tokens) || (sorted && args.slots != 1) ||
       (args.sorted_output && !sorted)) {
     return false;
   }
@@ -130,6 +130,7 @@ GroupedParams GroupedParamsOf(const GroupedLinearArgs& args) {
       .input_words =
           static_cast<unsigned>(weight.stride * (args.input.type == Type::kFp8 ? 1 : 2) / 16),
       .groups = args.rows != nullptr ? *args.rows : GroupedRows{},
+      .output_rows = args.rows != nullptr && !args.sorted_output ? args.rows->order : nullptr,
       .tokens = args.tokens,
       .slots = args.slots,
       .bias = args.bias,

@@ -77,6 +77,12 @@ struct GroupedConfig {
 inline constexpr int kPromptTile = 192;
 inline constexpr int kMostQuantizedTokens = 8;
 
+// Returns whether rows by group lie in the order of the groups: for prompts, and with four bits for
+// few tokens, where the copy engine brings them (LaunchGatherRows sorts).
+constexpr bool ReadsSorted(const GroupedWeight& weight, int tile_tokens) {
+  return tile_tokens == kPromptTile || (weight.four_bit.has_value() && tile_tokens <= 16);
+}
+
 struct GroupedLinearArgs {
   GroupedWeight weight;
   // Null: one group, whose rows are the `tokens` in sequence. Else rows->groups is weight.groups.
@@ -86,8 +92,8 @@ struct GroupedLinearArgs {
   // experts a token has where tokens come in, and 1 where each pair has a row of its own. 1 without
   // `rows`, and with sorted_input.
   int slots;
-  // Pair order[i] reads row i of the input, or writes row i of the output. With `rows` and tiles of
-  // kPromptTile the input must be sorted and the output may be; with smaller tiles neither is.
+  // Pair order[i] reads row i of the input, or writes row i of the output. With `rows`, where
+  // ReadsSorted says so, the input must be sorted and the output may be; else neither is.
   bool sorted_input = false;
   bool sorted_output = false;
   // BF16 (also for four bits), or FP8: kTensor or kToken; kTokenGroup where the weight has kBlock,

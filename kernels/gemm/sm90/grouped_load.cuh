@@ -45,12 +45,14 @@ template <typename Shape>
 struct GroupedMemory {
   uint32_t weights, inputs, scales;  // of the first stage
   uint32_t sums;                     // that teams hand on
+  uint32_t ends;                     // kEndBytes of each stage
 
   __device__ GroupedMemory(uint32_t memory, int stages)
       : weights(memory),
         inputs(weights + stages * Shape::kWeightBytes),
         scales(inputs + stages * Shape::kInputBytes),
-        sums(scales + stages * Shape::kScaleBytes) {}
+        sums(scales + stages * Shape::kScaleBytes),
+        ends(sums + Shape::kSumBytes) {}
   __device__ uint32_t Weights(int stage) const { return weights + stage * Shape::kWeightBytes; }
   // Returns the four-bit blocks of a stage that a group of four warps multiplies.
   __device__ uint32_t Blocks(int stage, int row_group) const {
@@ -69,7 +71,7 @@ class GroupedLoader {
  public:
   __device__ GroupedLoader(const GroupedParams& params, GroupedBarriers& barriers,
                            const GroupedMemory<Shape>& memory)
-      : p_(params), barriers_(barriers), memory_(memory) {}
+      : p_(params), barriers_(barriers), memory_(memory), list_(params) {}
 
   // Returns whether the copy engine brings the inputs, too: rows that lie one after the other.
   __device__ static bool CopiesRows(const GroupedParams& params) {
@@ -87,16 +89,16 @@ class GroupedLoader {
     WaitForPredecessor();
     const int apart = static_cast<int>(gridDim.x);
     int number = static_cast<int>(blockIdx.x);
-    int4 entry = EntryOf(number);  // as long as the list may be, so it may be read
-    const int tiles = p_.row_tiles * TileCount();
-    GroupedTile tile = number < tiles ? TileOf(number, entry) : GroupedTile{};
+    int4 entry = list_.EntryOf(number);  // as long as the list may be, so it may be read
+    const int tiles = list_.Count();
+    GroupedTile tile = number < tiles ? list_.TileOf(number, entry) : GroupedTile{};
     Pairs pairs = PairsOf(tile);
-    if (number + apart < tiles) entry = EntryOf(number + apart);
+    if (number + apart < tiles) entry = list_.EntryOf(number + apart);
     for (; number < tiles; number += apart) {
       const GroupedTile next =
-          number + apart < tiles ? TileOf(number + apart, entry) : GroupedTile{};
+          number + apart < tiles ? list_.TileOf(number + apart, entry) : GroupedTile{};
       const Pairs next_pairs = PairsOf(next);
-      if (number + 2 * apart < tiles) entry = EntryOf(number + 2 * apart);
+      if (number + 2 * apart < tiles) entry = list_.EntryOf(number + 2 * apart);
       LoadTile(tile, pairs);
       tile = next;
       pairs = next_pairs;
@@ -117,31 +119,6 @@ class GroupedLoader {
   struct Loaded {
     uint4 words[Shape::kQuantizes ? kPieces : 1];
   };
-
-  __device__ int TileCount() const {
-    return p_.groups.order == nullptr ? CeilDiv(p_.tokens, Shape::kTokens) : *p_.groups.tile_count;
-  }
-
-  // Returns the list's entry for a tile.
-  __device__ int4 EntryOf(int tile) const {
-    if (p_.groups.order == nullptr) return make_int4(0, 0, 0, p_.tokens);
-    return reinterpret_cast<const int4*>(p_.groups.tiles)[tile / p_.row_tiles];
-  }
-
-  // The tiles of a group are in the order of the weight's rows, so that those of the same rows are
-  // computed at the same time. A group with n tiles of rows has row_tiles * n numbers, and the list
-  // has n equal entries for it: any entry tells the group.
-  __device__ GroupedTile TileOf(int tile, const int4& entry) const {
-    const GroupTile group = {
-        .group = entry.x, .first_tile = entry.y, .first_row = entry.z, .rows = entry.w};
-    const int tiles = CeilDiv(group.rows, Shape::kTokens);
-    const int of_group = tile - group.first_tile * p_.row_tiles;
-    const int first = of_group % tiles * Shape::kTokens;
-    return {.group = group.group,
-            .row_tile = of_group / tiles,
-            .first = group.first_row + first,
-            .count = min(Shape::kTokens, group.rows - first)};
-  }
 
   // The pairs of a tile's rows that this thread copies pieces of, and of the row that its first
   // scale belongs to.
@@ -213,8 +190,8 @@ class GroupedLoader {
   // Copies weights of the first tile before the predecessor has ended: they depend on nothing.
   __device__ void PrefetchWeights() {
     const int number = static_cast<int>(blockIdx.x);
-    if (number >= p_.row_tiles * TileCount()) return;
-    const GroupedTile tile = TileOf(number, EntryOf(number));
+    if (number >= list_.Count()) return;
+    const GroupedTile tile = list_.TileOf(number, list_.EntryOf(number));
     const int stages = min(min(p_.steps, p_.stages), Shape::kEarlyStages);
     for (; prefetched_ < stages; ++prefetched_) {
       LoadWeights(tile, prefetched_, prefetched_);
@@ -360,6 +337,7 @@ class GroupedLoader {
   const GroupedParams& p_;
   GroupedBarriers& barriers_;
   const GroupedMemory<Shape> memory_;
+  const TileList<Shape::kTokens> list_;
   int thread_ = 0;
   PipelineState next_ = {.stage = 0, .phase = 1};  // in their first phase stages are empty
   int arriving_ = 0;                               // the stage whose inputs arrive next

@@ -48,7 +48,7 @@ struct GroupedColumns {
     const int lane = threadIdx.x % kWarpSize;
     const auto pair_of = [&](int row) {
       if (row >= tile.count) return 0;
-      return p.groups.order == nullptr ? tile.first + row : p.groups.order[tile.first + row];
+      return p.output_rows == nullptr ? tile.first + row : p.output_rows[tile.first + row];
     };
     const float known = p.input_scaling == Scaling::kTensor ? *p.input_scales : p.unit;
 #pragma unroll
@@ -79,6 +79,22 @@ class GroupedWriter {
   __device__ void Write(const float (&sums)[kTokens / 2], const GroupedColumns<kTokens>& columns) {
     if (first_row_ >= p_.rows) return;  // rows are a multiple of 16
     LoadRows();
+    WriteSums(sums, columns);
+  }
+
+  // The same for weights without scales. `bias`: of this lane's two rows.
+  __device__ void Write(const float (&sums)[kTokens / 2], const GroupedColumns<kTokens>& columns,
+                        const float (&bias)[2]) {
+    if (first_row_ >= p_.rows) return;
+    for (int half = 0; half < 2; ++half) scale_[half] = 1, bias_[half] = bias[half];
+    WriteSums(sums, columns);
+  }
+
+ private:
+  __device__ static int Lane() { return threadIdx.x % kWarpSize; }
+
+  __device__ void WriteSums(const float (&sums)[kTokens / 2],
+                            const GroupedColumns<kTokens>& columns) const {
 #pragma unroll
     for (int i = 0; i < kTokens / 8; ++i) {
       if (8 * i >= tile_.count) break;
@@ -98,9 +114,6 @@ class GroupedWriter {
       }
     }
   }
-
- private:
-  __device__ static int Lane() { return threadIdx.x % kWarpSize; }
 
   __device__ void LoadRows() {
 #pragma unroll
@@ -155,7 +168,7 @@ class GroupedWriter {
       const int row = first + Lane() % 4 * 2 + i % 2;
       if (row >= tile_.count) continue;
       const int64_t pair =
-          p_.groups.order == nullptr ? tile_.first + row : p_.groups.order[tile_.first + row];
+          p_.output_rows == nullptr ? tile_.first + row : p_.output_rows[tile_.first + row];
       static_cast<float*>(
           p_.output.data)[pair * p_.output.stride + first_row_ + Lane() / 4 + i / 2 * 8] =
           values[i];
@@ -181,7 +194,7 @@ __device__ inline void WritePadding(const GroupedParams& p, const GroupedTile& t
   const int words = static_cast<int>(p.output.stride - p.rows / 2) * element / 8;
   for (int i = thread; i < words * tile.count; i += threads) {
     const int row = tile.first + i / words;
-    const int64_t pair = p.groups.order == nullptr ? row : p.groups.order[row];
+    const int64_t pair = p.output_rows == nullptr ? row : p.output_rows[row];
     uint8_t* const to = static_cast<uint8_t*>(p.output.data) +
                         (pair * p.output.stride + p.rows / 2) * element + i % words * 8;
     *reinterpret_cast<uint2*>(to) = make_uint2(0, 0);

@@ -21,7 +21,7 @@ namespace millrace::kernels::sm90 {
 
 inline constexpr int kTiles[] = {8, 16, 32, 64, kPromptTile};
 
-// Rows of an input in the order of the groups, for tiles of kPromptTile.
+// Rows of an input in the order of the groups.
 class SortedInput {
  public:
   SortedInput(const Activation& in, int tokens, int slots, const std::vector<int32_t>& ids,
@@ -63,8 +63,8 @@ class SortedInput {
   Activation view_;
 };
 
-// One launch: its pairs, and the output, poisoned before. With tiles of kPromptTile rows the input
-// is sorted, and of a gated linear the output is, too; what is returned is not.
+// One launch: its pairs, and the output, poisoned before. Where the kernel wants it, the input is
+// sorted, and of a gated linear the output is, too; what is returned is not.
 struct GroupedRun {
   const GroupedProblem* problem;
   std::vector<int32_t> ids;  // of pairs; those outside [0, groups) are left out
@@ -83,7 +83,7 @@ struct GroupedRun {
     const size_t element = output_type == Type::kF32 ? 4 : output_type == Type::kBf16 ? 2 : 1;
     const DeviceBuffer<uint8_t> output(std::max<size_t>(ids.size(), 1) * output_stride * element);
     const DeviceRows rows(ids, groups, tile);
-    const bool sorted = tile == kPromptTile;
+    const bool sorted = ReadsSorted(problem->Weight(), tile);
     std::optional<SortedInput> sorted_input;
     if (sorted) sorted_input.emplace(problem->Input(), tokens, slots, ids, groups);
     const bool sorts_output = sorted && gate != GroupedGate::kNone;

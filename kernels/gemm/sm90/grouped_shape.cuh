@@ -56,7 +56,8 @@ struct GroupedParams {
   Scaling input_scaling;
   int padded_tokens;
   unsigned input_words;
-  GroupedRows groups;  // without an order there is one group, of `tokens` rows
+  GroupedRows groups;          // without an order there is one group, of `tokens` rows
+  const int32_t* output_rows;  // where rows of the order go; null: as they lie
   int tokens;
   int slots;
   const float* bias;  // [groups][rows], or null
@@ -76,6 +77,43 @@ inline constexpr int kMinGroupedStages = kLoadLag + 2;
 struct GroupedTile {
   int group, row_tile;
   int first, count;  // of the order
+};
+
+// The list of a kernel's tiles, of kTokens rows at most.
+template <int kTokens>
+class TileList {
+ public:
+  __device__ explicit TileList(const GroupedParams& params) : p_(params) {}
+
+  // The predecessor must have ended, if there is an order.
+  __device__ int Count() const {
+    return p_.row_tiles *
+           (p_.groups.order == nullptr ? CeilDiv(p_.tokens, kTokens) : *p_.groups.tile_count);
+  }
+
+  // Returns the list's entry for a tile, which may be past the last one.
+  __device__ int4 EntryOf(int tile) const {
+    if (p_.groups.order == nullptr) return make_int4(0, 0, 0, p_.tokens);
+    return reinterpret_cast<const int4*>(p_.groups.tiles)[tile / p_.row_tiles];
+  }
+
+  // The tiles of a group are in the order of the weight's rows, so that those of the same rows are
+  // computed at the same time. A group with n tiles of rows has row_tiles * n numbers, and the list
+  // has n equal entries for it: any entry tells the group.
+  __device__ GroupedTile TileOf(int tile, const int4& entry) const {
+    const GroupTile group = {
+        .group = entry.x, .first_tile = entry.y, .first_row = entry.z, .rows = entry.w};
+    const int tiles = CeilDiv(group.rows, kTokens);
+    const int of_group = tile - group.first_tile * p_.row_tiles;
+    const int first = of_group % tiles * kTokens;
+    return {.group = group.group,
+            .row_tile = of_group / tiles,
+            .first = group.first_row + first,
+            .count = min(kTokens, group.rows - first)};
+  }
+
+ private:
+  const GroupedParams& p_;
 };
 
 struct GroupedBarriers {
@@ -119,12 +157,14 @@ constexpr int GroupedCtasPerSm(bool four_bit, int tile_tokens) {
   return tile_tokens <= 32 || (four_bit && tile_tokens <= 64) ? 2 : 1;
 }
 
-// How the warps of an SM share a dense linear with four-bit weights. With many tokens two CTAs of
-// four warps leave the tensor cores idle while they unpack.
+// How the warps of an SM share a linear with four-bit weights. With many tokens two CTAs of four
+// warps leave the tensor cores idle while they unpack.
 enum class DenseTiles : uint8_t {
-  kNone,   // CTAs of their own take tiles of 64 rows, as of experts; all other linears, too
-  kTurns,  // few tokens or tiles: teams of warps take turns at a tile (grouped_turns.cuh)
-  kWide    // many tiles: four groups of four warps, of 64 rows each, multiply the same inputs
+  kNone,        // CTAs of their own take tiles of 64 rows; all other linears, too
+  kTurns,       // few tokens or tiles: teams of warps take turns at a tile (grouped_turns.cuh)
+  kGroupTurns,  // the same of experts with few tokens, and of dense linears in several tiles of
+                // tokens
+  kWide         // many tiles: four groups of four warps, of 64 rows each, multiply the same inputs
 };
 
 template <GroupedKind kOperands, int kTileTokens, DenseTiles kTiles = DenseTiles::kNone>
@@ -144,7 +184,8 @@ struct GroupedShape {
                                 : kKind == GroupedKind::kInt4By64 ? 64
                                                                   : 32;
   static constexpr Type kType = kFp8 ? Type::kFp8 : Type::kBf16;  // of the products
-  static constexpr bool kTakesTurns = kTiles == DenseTiles::kTurns;
+  static constexpr bool kGroupTurns = kTiles == DenseTiles::kGroupTurns;
+  static constexpr bool kTakesTurns = kTiles == DenseTiles::kTurns || kGroupTurns;
   static constexpr bool kHasDenseTiles = kTiles != DenseTiles::kNone;
   static_assert(kFourBit || !kHasDenseTiles);
   // Whether wgmma multiplies, or mma.sync (grouped_four_bit.cuh).
@@ -156,9 +197,14 @@ struct GroupedShape {
                                                                 : 2;
   static constexpr int kRows = 64 * kRowGroups;
   // Teams of four warps that take turns at stages, and the blocks of 128 columns in a stage: each
-  // thread unpacks 32 registers of a block before its team's turn.
-  static constexpr int kTeams = !kTakesTurns ? 1 : kTokens == 16 ? 2 : 3;
-  static constexpr int kFourBitBlocks = !kTakesTurns ? 1 : kTokens == 8 ? 3 : kTokens == 16 ? 4 : 2;
+  // thread unpacks 32 registers of a block before its team's turn. Where unpacking is what takes
+  // the time, more teams are better than longer turns.
+  static constexpr bool kTakesLongTurns = kTokens == 16 && kKind != GroupedKind::kMxfp4;
+  static constexpr int kTeams = !kTakesTurns ? 1 : kTakesLongTurns ? 2 : 3;
+  static constexpr int kFourBitBlocks = !kTakesTurns      ? 1
+                                        : kTakesLongTurns ? 4
+                                        : kTokens == 8    ? 3
+                                                          : 2;
   static constexpr int kReaders = 4 * kRowGroups;  // warps that read a stage
   static constexpr int kMathThreads = kReaders * kTeams * kWarpSize;
   static constexpr int kLoadThreads = kTakesTurns                                     ? 64
@@ -187,11 +233,15 @@ struct GroupedShape {
   static constexpr int kEarlyStages = std::max(2, 48 * 1024 / kCtasPerSm / kWeightBytes);
   // The sums that teams hand on, behind the pipeline.
   static constexpr int kSumBytes = kTakesTurns ? 128 * kTokens / 2 * 4 : 0;
+  // What writes a tile's sums, with its last stage: the tile, the output's rows, and the biases of
+  // 64 rows.
+  static constexpr int kEndBytes = kGroupTurns ? 16 + kTokens * 4 + 64 * 4 : 0;
+  static constexpr int kExtraBytes = kSumBytes + kMaxStages * kEndBytes;  // behind the pipeline
   static_assert(kInputBytes % kSwizzleBytes == 0 && kWeightBytes % kSwizzleBytes == 0);
   // The most that a CTA's pipeline may take. An SM has 227 KB, of which each CTA needs 1 KB itself
   // and up to 1 KB for barriers and alignment.
   static constexpr int kPipelineBytes =
-      (kCtasPerSm == 1 ? 224 : 226 / kCtasPerSm - 2) * 1024 - kSumBytes;
+      (kCtasPerSm == 1 ? 224 : 226 / kCtasPerSm - 2) * 1024 - kExtraBytes;
   static_assert(kPipelineBytes / kStageBytes >= kMinGroupedStages);
 };
 

@@ -1,5 +1,6 @@
-// Dense linears with four-bit weights and few tokens or tiles, in grouped_kernel.cuh: teams of four
-// warps take turns at the stages of a tile.
+// Linears with four-bit weights and few tokens, and dense ones with few tiles, in
+// grouped_kernel.cuh: teams of four warps take turns at the stages of a tile. Rows by group lie in
+// the order of the groups.
 //
 // A team unpacks its stage into registers while the others unpack and multiply, takes over the sums
 // in shared memory, multiplies by wgmma, and hands them on: so K stays in sequence. A tile of 64
@@ -38,6 +39,10 @@ class FourBitTurns {
   // Called by all multiplying warps. A CTA has one tile after the other, and each stage is a turn.
   __device__ void Run() {
     ReleaseDependents();
+    if (Shape::kGroupTurns) {
+      if (p_.groups.order != nullptr) WaitForPredecessor();
+      tiles_ = TileList<Shape::kTokens>(p_).Count();
+    }
     WithSteps<Shape::kFourBitType>(p_.four_bit_steps,
                                    [this](auto steps) { TakeTurns<decltype(steps)::value>(); });
   }
@@ -51,7 +56,7 @@ class FourBitTurns {
   __device__ void TakeTurns() {
     PipelineState state = {.stage = team_, .phase = 0};
     Turn turn = {.tile = static_cast<int>(blockIdx.x), .step = team_};
-    for (; turn.tile < p_.row_tiles; turn.tile = NextTile(turn.tile)) {
+    for (; turn.tile < Tiles(); turn.tile = NextTile(turn.tile)) {
       Sums sums = {};
       for (; turn.step < p_.steps; turn.step += Shape::kTeams) {
         TakeTurn<kSteps>(state, turn, sums);
@@ -62,7 +67,7 @@ class FourBitTurns {
         }
       }
       turn.step -= p_.steps;
-      if (turn.step + 1 == Shape::kTeams) Write(turn.tile, sums);
+      if (!Shape::kGroupTurns && turn.step + 1 == Shape::kTeams) Write(turn.tile, sums);
     }
   }
 
@@ -74,8 +79,9 @@ class FourBitTurns {
     return turn.step == 0 && (Shape::kTokens > 16 || turn.tile == static_cast<int>(blockIdx.x));
   }
   __device__ bool IsLast(const Turn& turn) const {
-    return turn.step + 1 == p_.steps && NextTile(turn.tile) >= p_.row_tiles;
+    return turn.step + 1 == p_.steps && NextTile(turn.tile) >= Tiles();
   }
+  __device__ int Tiles() const { return Shape::kGroupTurns ? tiles_ : p_.row_tiles; }
   // With many tokens a CTA has one tile, and no registers for more.
   __device__ int NextTile(int tile) const {
     return Shape::kTokens > 16 ? p_.row_tiles : tile + static_cast<int>(gridDim.x);
@@ -99,6 +105,9 @@ class FourBitTurns {
     if (hands_on) {
       StoreSums(sums);  // for nothing where a tile ends: one condition is there earlier than two
       PassTurn();
+    }
+    if (Shape::kGroupTurns && turn.step + 1 == p_.steps) {
+      WriteGroup(memory_.ends + state.stage * Shape::kEndBytes, sums);
     }
     if (addresses_.first_lane) {
       Barrier::ArriveAtAddress(full + GroupedBarriers::kFromFullToEmpty);
@@ -145,8 +154,41 @@ class FourBitTurns {
     columns.Load(p_, tile);
     const int first_row = tile.row_tile * Shape::kRows + thread / kWarpSize * 16;
     GroupedWriter<Shape::kTokens>(p_, tile, first_row).Write(sums, columns);
+    WritePaddingOf(tile);
+  }
+
+  // Writes a tile's sums; `end` has what that takes. Nothing is read from global memory: the team
+  // would miss its next turn.
+  __device__ void WriteGroup(uint32_t end, const Sums& sums) const {
+    WaitForPredecessor();
+    const int thread = threadIdx.x % 128, lane = thread % kWarpSize;
+    const uint4 entry = LoadAt<uint4>(end, 0);
+    const GroupedTile tile = {.group = static_cast<int>(entry.x),
+                              .row_tile = static_cast<int>(entry.y),
+                              .first = static_cast<int>(entry.z),
+                              .count = static_cast<int>(entry.w)};
+    GroupedColumns<Shape::kTokens> columns;
+    for (float& scale : columns.scale) scale = p_.unit;
+    constexpr int kRows = 16, kBiases = kRows + Shape::kTokens * 4;
+#pragma unroll
+    for (int i = 0; i < Shape::kTokens / 8; ++i) {
+      columns.pair[i] = static_cast<int>(LoadAt<uint32_t>(end, kRows + (8 * i + lane / 4) * 4));
+    }
+    const int row = thread / kWarpSize * 16;
+    float bias[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      bias[half] =
+          __uint_as_float(LoadAt<uint32_t>(end, kBiases + (row + lane / 4 + 8 * half) * 4));
+    }
+    GroupedWriter<Shape::kTokens>(p_, tile, tile.row_tile * Shape::kRows + row)
+        .Write(sums, columns, bias);
+    WritePaddingOf(tile);
+  }
+
+  __device__ void WritePaddingOf(const GroupedTile& tile) const {
     if (p_.output.gate != GroupedGate::kNone && tile.row_tile + 1 == p_.row_tiles) {
-      WritePadding(p_, tile, thread, 128);
+      WritePadding(p_, tile, threadIdx.x % 128, 128);
     }
   }
 
@@ -185,9 +227,11 @@ class FourBitTurns {
   const BarrierAddresses addresses_;
   const FourBitLane<Shape> lane_;
   int team_;
+  int tiles_ = 0;  // kGroupTurns
 };
 
-// The loading threads: the first one of a warp copies weights, that of another one inputs.
+// The loading warps: a thread of the first one copies weights, one of the other inputs, to which
+// with kGroupTurns the warp adds what writes a tile.
 template <typename Shape, typename Delay>
 class TurnsLoader {
  public:
@@ -200,19 +244,26 @@ class TurnsLoader {
     static_assert(Shape::kLoadThreads == 2 * kWarpSize && Shape::kRowGroups == 1);
     ReleaseDependents();
     if (thread == 0) CopyWeights();
-    if (thread == kWarpSize) CopyInputs();
+    if (Shape::kGroupTurns) {
+      if (thread >= kWarpSize) CopyInputs(thread - kWarpSize);
+    } else {
+      if (thread == kWarpSize) CopyInputs(0);
+    }
   }
 
  private:
-  // Weights depend on nothing. No more than kEarlyStages are under way at a time: what else an SM
-  // asks for, as the inputs, stands in line behind them.
+  // Of a dense linear, weights depend on nothing. No more than kEarlyStages are under way at a
+  // time: what else an SM asks for, as the inputs, stands in line behind them.
   __device__ void CopyWeights() const {
+    if (Shape::kGroupTurns && p_.groups.order != nullptr) WaitForPredecessor();
     constexpr int kBytes = Shape::kFourBitBlocks * Shape::kFourBitBlockBytes;
     const int bytes = p_.chunks / 2 * Shape::kFourBitBlockBytes;  // of a tile
+    const int row_blocks = CeilDiv(p_.rows, kFourBitRows);
     PipelineState state = {.stage = 0, .phase = 1}, landed;
     int left = min(Shape::kEarlyStages, p_.stages);  // that may begin before another has landed
-    for (int tile = blockIdx.x; tile < p_.row_tiles; tile += gridDim.x) {
-      const uint8_t* const from = p_.four_bit + int64_t{tile} * bytes;
+    ForEachTile([&](const GroupedTile& tile) {
+      const uint8_t* const from =
+          p_.four_bit + (int64_t{tile.group} * row_blocks + tile.row_tile) * bytes;
       for (int at = 0; at < bytes; at += kBytes) {
         barriers_.empty[state.stage].Wait(state.phase);
         if (--left < 0) {
@@ -226,22 +277,80 @@ class TurnsLoader {
                   EvictFirst());
         state.Advance(p_.stages);
       }
-    }
+    });
   }
 
-  __device__ void CopyInputs() const {
-    PrefetchMap(p_.input_rows);
+  // With a tile's last stage comes what its end takes; it is read from global memory a tile ahead.
+  __device__ void CopyInputs(int lane) const {
+    if (lane == 0) PrefetchMap(p_.input_rows);
     WaitForPredecessor();
     PipelineState state = {.stage = 0, .phase = 1};
-    for (int tile = blockIdx.x; tile < p_.row_tiles; tile += gridDim.x) {
+    ForEachTile([&](const GroupedTile& tile) {
+      int row = 0;
+      float bias[2] = {};
+      if (Shape::kGroupTurns) {
+        row = OutputRow(tile, lane);
+        bias[0] = Bias(tile, lane), bias[1] = Bias(tile, kWarpSize + lane);
+      }
       for (int step = 0; step < p_.steps; ++step) {
-        barriers_.empty[state.stage].Wait(state.phase);
-        Delay::Wait();
-        barriers_.inputs[state.stage].ArriveAndExpect(Shape::kInputBytes);
-        CopyBox(memory_.Inputs(state.stage), p_.input_rows, 0, 0, step * Shape::kChunks,
-                barriers_.inputs[state.stage], EvictLast());
+        if (lane == 0) barriers_.empty[state.stage].Wait(state.phase);
+        if (Shape::kGroupTurns && step + 1 == p_.steps) {
+          __syncwarp();
+          StoreEnd(state.stage, tile, row, bias, lane);
+          __syncwarp();
+        }
+        if (lane == 0) {
+          Delay::Wait();
+          barriers_.inputs[state.stage].ArriveAndExpect(Shape::kInputBytes);
+          CopyBox(memory_.Inputs(state.stage), p_.input_rows, 0, tile.first, step * Shape::kChunks,
+                  barriers_.inputs[state.stage], EvictLast());
+        }
         state.Advance(p_.stages);
       }
+    });
+  }
+
+  // Returns where a row of the tile goes, and the bias of a row of the tile's weight.
+  __device__ int OutputRow(const GroupedTile& tile, int row) const {
+    if (row >= tile.count) return 0;
+    return p_.output_rows == nullptr ? tile.first + row : p_.output_rows[tile.first + row];
+  }
+  __device__ float Bias(const GroupedTile& tile, int of_tile) const {
+    const int row = tile.row_tile * Shape::kRows + of_tile;
+    return p_.bias == nullptr || row >= p_.rows ? 0 : p_.bias[int64_t{tile.group} * p_.rows + row];
+  }
+
+  __device__ void StoreEnd(int stage, const GroupedTile& tile, int row, const float (&bias)[2],
+                           int lane) const {
+    const uint32_t end = memory_.ends + stage * Shape::kEndBytes;
+    const auto store = [end](int at, uint32_t word) {
+      asm volatile("st.shared.u32 [%0], %1;" ::"r"(end + at * 4), "r"(word) : "memory");
+    };
+    if (lane == 0) store(0, tile.group), store(1, tile.row_tile);
+    if (lane == 0) store(2, tile.first), store(3, tile.count);
+    if (lane < Shape::kTokens) store(4 + lane, row);
+    constexpr int kBiases = 4 + Shape::kTokens;
+    store(kBiases + lane, __float_as_uint(bias[0]));
+    store(kBiases + kWarpSize + lane, __float_as_uint(bias[1]));
+  }
+
+  // Calls copy(tile) for the CTA's tiles. The list's entries are read one tile ahead.
+  template <typename Copy>
+  __device__ void ForEachTile(const Copy& copy) const {
+    const int apart = static_cast<int>(gridDim.x);
+    if constexpr (!Shape::kGroupTurns) {
+      for (int number = blockIdx.x; number < p_.row_tiles; number += apart) {
+        copy({.group = 0, .row_tile = number, .first = 0, .count = p_.tokens});
+      }
+      return;
+    }
+    const TileList<Shape::kTokens> list(p_);
+    const int tiles = list.Count();
+    int4 entry = list.EntryOf(static_cast<int>(blockIdx.x));
+    for (int number = blockIdx.x; number < tiles; number += apart) {
+      const GroupedTile tile = list.TileOf(number, entry);
+      if (number + apart < tiles) entry = list.EntryOf(number + apart);
+      copy(tile);
     }
   }
 
