@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "absl/types/span.h"
-#include "executors/weights/packed_reader.h"
+#include "formats/packed_reader.h"
 #include "kernels/gemm/four_bit.h"
 
 namespace millrace::cuda {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "executors/ops.h"
-#include "executors/weights/packed_reader.h"
+#include "formats/packed_reader.h"
 #include "formats/tensor_source.h"
 
 namespace millrace {

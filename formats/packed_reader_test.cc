@@ -1,5 +1,5 @@
 // Every layout of 4-bit weights against what its writer says that it stands for.
-#include "executors/weights/packed_reader.h"
+#include "formats/packed_reader.h"
 
 #include <unistd.h>
 
@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "executors/weights/checkpoint.h"
 #include "formats/dequantize.h"
 #include "formats/hf_test_util.h"
 #include "formats/open_model.h"
+#include "formats/tensor_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -66,6 +66,10 @@ std::vector<QuantScheme> Schemes() {
   return schemes;
 }
 
+absl::StatusOr<PackedReader> Reader(const OpenedModel& model, const TensorInfo& tensor) {
+  return PackedReader::Open(*model.tensors, *model.tensors->Packed(tensor));
+}
+
 std::string Name(const QuantScheme& scheme) { return PackedConfig(scheme).dump(); }
 
 // Checks that rows [5, 12) and columns [128, 256), as blocks of our own, are `values` to the last
@@ -98,7 +102,6 @@ TEST_F(PackedReaderTest, EveryLayoutGivesItsValues) {
     ASSERT_TRUE(twin.ok()) << twin.status();
     const auto opened = Open(Tiny(256), form);
     ASSERT_TRUE(opened.ok()) << opened.status();
-    const Checkpoint packed(*opened->tensors), plain(*twin->tensors);
     for (const char* linear :
          {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_down"}) {
       const std::string name = StrCat("blk.0.", linear, ".weight");
@@ -106,16 +109,17 @@ TEST_F(PackedReaderTest, EveryLayoutGivesItsValues) {
       ASSERT_NE(tensor, nullptr) << name;
       EXPECT_EQ(tensor->type,
                 scheme.group.columns % 128 == 0 ? TensorType::kInt4x128 : TensorType::kInt4x32);
-      const auto reader = packed.Packed(*tensor);
-      ASSERT_TRUE(reader.ok() && reader->has_value()) << reader.status();
-      EXPECT_EQ((*reader)->order().empty(), !scheme.reordered);
-      const std::vector<float> expected = plain.Floats(*twin->tensors->FindTensor(name));
+      const auto reader = Reader(*opened, *tensor);
+      ASSERT_TRUE(reader.ok()) << reader.status();
+      EXPECT_EQ(reader->order().empty(), !scheme.reordered);
+      const TensorInfo& plain = *twin->tensors->FindTensor(name);
+      const std::vector<float> expected = DecodeTensor(plain.type, twin->tensors->Data(plain));
       std::vector<float> values(tensor->shape[0] * tensor->shape[1]);
       for (int64_t row = 0; row < tensor->shape[0]; ++row) {
-        (*reader)->ReadFloats(row, &values[row * tensor->shape[1]]);
+        reader->ReadFloats(row, &values[row * tensor->shape[1]]);
       }
       EXPECT_EQ(values, expected) << name;
-      ExpectBlocks(**reader, tensor->type, expected);
+      ExpectBlocks(*reader, tensor->type, expected);
     }
   }
 }
@@ -129,7 +133,7 @@ TEST_F(PackedReaderTest, RowsOfAnyLengthEndInAFilledBlock) {
     ASSERT_TRUE(opened.ok()) << opened.status();
     const TensorInfo& tensor = *opened->tensors->FindTensor("blk.0.ffn_up.weight");
     EXPECT_EQ(tensor.type, TensorType::kInt4x32);
-    const PackedReader reader = **Checkpoint(*opened->tensors).Packed(tensor);
+    const PackedReader reader = *Reader(*opened, tensor);
     std::vector<uint8_t> blocks(RowBytes(tensor.type, 48), 0xff);
     EXPECT_EQ(blocks.size(), 48);
     reader.ReadBlocks(tensor.type, {3, 1}, {0, 48}, blocks.data());
@@ -153,7 +157,7 @@ TEST_F(PackedReaderTest, SymmetricZerosAreDecidedByTheirValue) {
       const auto opened = Open(Tiny(64), {.quantization = scheme, .config = config});
       ASSERT_TRUE(opened.ok()) << opened.status();
       const TensorInfo& tensor = *opened->tensors->FindTensor("blk.0.attn_v.weight");
-      const PackedReader reader = **Checkpoint(*opened->tensors).Packed(tensor);
+      const PackedReader reader = *Reader(*opened, tensor);
       std::vector<float>& row = rows[config.empty() ? 0 : 1];
       row.resize(64);
       reader.ReadFloats(0, row.data());
@@ -175,7 +179,7 @@ TEST_F(PackedReaderTest, NumbersThatMakeNoSenseAreRefusedByName) {
                          }});
     EXPECT_TRUE(opened.ok()) << opened.status();
     const TensorInfo& tensor = *opened->tensors->FindTensor("blk.0.attn_v.weight");
-    return std::string(Checkpoint(*opened->tensors).Packed(tensor).status().message());
+    return std::string(Reader(*opened, tensor).status().message());
   };
   using Numbers = absl::Span<int32_t>;
   QuantScheme scheme{.group = {1, 64}, .packing = Packing::kGptq, .reordered = true};

@@ -1,6 +1,6 @@
 // Reads weights of four bits, whatever tensors a checkpoint holds them in.
-#ifndef MILLRACE_EXECUTORS_WEIGHTS_PACKED_READER_H_
-#define MILLRACE_EXECUTORS_WEIGHTS_PACKED_READER_H_
+#ifndef MILLRACE_FORMATS_PACKED_READER_H_
+#define MILLRACE_FORMATS_PACKED_READER_H_
 
 #include <cstdint>
 #include <vector>
@@ -74,4 +74,4 @@ class PackedReader {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_EXECUTORS_WEIGHTS_PACKED_READER_H_
+#endif  // MILLRACE_FORMATS_PACKED_READER_H_

@@ -1,4 +1,4 @@
-#include "executors/weights/packed_reader.h"
+#include "formats/packed_reader.h"
 
 #include <algorithm>
 #include <cmath>
