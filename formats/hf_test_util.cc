@@ -5,13 +5,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "base/strings.h"
 #include "formats/families/families.h"
+#include "formats/float16.h"
 #include "formats/gguf.h"
 #include "formats/hf_names.h"
+#include "formats/safetensors.h"
 
 namespace millrace {
 namespace {
@@ -253,6 +256,47 @@ void WriteHfFolder(const TinyLlama& model, const std::string& folder, const HfFo
     WriteFile(folder + "/model.safetensors.index.json",
               Json({{"metadata", {{"total_size", 0}}}, {"weight_map", weight_map}}).dump());
   }
+}
+
+void PackFolder(const QuantScheme& scheme, const PackedModules& modules, const std::string& from,
+                const std::string& packed, const std::string& twin,
+                const std::function<void(std::vector<StoredTensor>& tensors)>& change) {
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(from + "/model.safetensors");
+  if (!file.ok()) std::abort();
+  std::ifstream config_file(from + "/config.json");
+  Json config = Json::parse(config_file);
+  SafetensorsWriter quantized, plain;
+  int seed = 0;
+  for (const TensorInfo& tensor : file->tensors) {
+    const std::string name(tensor.name);
+    const std::string module = name.substr(0, name.rfind(".weight"));
+    const auto is_in = [&](const std::vector<std::string>& ends) {
+      return tensor.shape.size() == 2 &&
+             std::any_of(ends.begin(), ends.end(),
+                         [&](const std::string& end) { return module.ends_with(end); });
+    };
+    std::vector<float> values =
+        DecodeTensor(tensor.type, file->file.bytes().subspan(tensor.offset, tensor.bytes));
+    if (is_in(modules.linears) || is_in(modules.routers)) {
+      PackedLinear linear = PackLinear(scheme, TensorType::kBf16, module, tensor.shape[0],
+                                       tensor.shape[1], values, ++seed);
+      if (change) change(linear.tensors);
+      for (const StoredTensor& stored : linear.tensors) quantized.Stored(stored);
+      values = std::move(linear.values);
+      for (float& value : values) {
+        if (is_in(modules.routers)) value = Bf16ToFloat(FloatToBf16(value));
+      }
+    } else {
+      quantized.Tensor(name, TensorType::kF32, tensor.shape, values);
+    }
+    plain.Tensor(name, TensorType::kF32, tensor.shape, values);
+  }
+  for (const std::string& folder : {packed, twin}) std::filesystem::create_directories(folder);
+  plain.Write(twin + "/model.safetensors");
+  WriteFile(twin + "/config.json", config.dump());
+  quantized.Write(packed + "/model.safetensors");
+  config["quantization_config"] = PackedConfig(scheme);
+  WriteFile(packed + "/config.json", config.dump());
 }
 
 }  // namespace millrace

@@ -56,6 +56,19 @@ struct HfForm {
 // Makes the folder. Ends the test program when that fails.
 void WriteHfFolder(const TinyLlama& model, const std::string& folder, const HfForm& form = {});
 
+// The modules of a folder that are packed, those whose names end so.
+struct PackedModules {
+  std::vector<std::string> linears = {};
+  std::vector<std::string> routers = {};
+};
+
+// Writes the folder at `from`, which holds floats in one file, with packed modules to `packed`, and
+// with the floats that those stand for, a router's rounded to BF16, to `twin`. Calls `change`, if
+// set, with what is written of each module. Ends the test program when that fails.
+void PackFolder(const QuantScheme& scheme, const PackedModules& modules, const std::string& from,
+                const std::string& packed, const std::string& twin,
+                const std::function<void(std::vector<StoredTensor>& tensors)>& change = nullptr);
+
 // The folders that tests/reference/tiny_reference.json tells of: what transformers reads there, we
 // do.
 struct ReferenceFolder {

@@ -118,10 +118,11 @@ class TensorChecker {
     for (const char* codes : {".qweight", ".weight_packed"}) {
       if (source_.FindTensor(module + codes) == nullptr) continue;
       const bool known = config_.quantization.has_value() && config_.quantization->packed();
-      Lies(module + codes,
-           StrCat("has packed weights, ", !known           ? "but the config says nothing of them"
-                                          : IsLinear(role) ? "but not in the config's format"
-                                                           : "allowed in layers' linears only"));
+      const bool allowed = IsLinear(role) || role == TensorRole::kRouter;
+      Lies(module + codes, StrCat("has packed weights, ",
+                                  !known    ? "but the config says nothing of them"
+                                  : allowed ? "but not in the config's format"
+                                            : "allowed in layers' linears and routers only"));
       return true;
     }
     return false;

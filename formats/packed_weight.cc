@@ -11,6 +11,8 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "formats/families/family.h"
+#include "formats/float16.h"
+#include "formats/packed_reader.h"
 
 namespace millrace {
 namespace {
@@ -19,6 +21,7 @@ using Shape = std::vector<int64_t>;
 
 constexpr std::string_view kWeight = ".weight";
 constexpr int kWordCodes = 8;
+constexpr int kExpanded = -1;  // as TensorInfo::file, of tensors that lie in none
 
 // How a packing's tensors are called.
 struct PartNames {
@@ -144,13 +147,13 @@ class PackedSource : public TensorSource {
     const std::vector<ModelTensor> expected = family.tensors(config);
     for (const ModelTensor& tensor : expected) vectors.insert(tensor.name);
     for (const ModelTensor& tensor : expected) {
-      if ((tensor.role != TensorRole::kLinear && tensor.role != TensorRole::kExpert) ||
-          !tensor.name.ends_with(kWeight))
-        continue;
+      const bool router = tensor.role == TensorRole::kRouter;
+      const bool linear = tensor.role == TensorRole::kLinear || tensor.role == TensorRole::kExpert;
+      if ((!router && !linear) || !tensor.name.ends_with(kWeight)) continue;
       const std::string module = tensor.name.substr(0, tensor.name.size() - kWeight.size());
       if (stored_->FindTensor(tensor.name) != nullptr || !reader.Has(module)) continue;
       MILLRACE_ASSIGN_OR_RETURN(const PackedWeight weight, reader.Read(module, tensor.shape));
-      Present(tensor.name, weight);
+      MILLRACE_RETURN_IF_ERROR(Present(tensor.name, weight, router));
       for (const TensorInfo* part : reader.PartsOf(module)) hidden.insert(part);
       if (!vectors.contains(module + ".bias") && IsZero(module + ".bias")) {
         hidden.insert(stored_->FindTensor(module + ".bias"));
@@ -181,24 +184,24 @@ class PackedSource : public TensorSource {
     return stored_->FileDescriptor(tensor);
   }
   void DropPages(const TensorInfo& tensor) const override {
-    const PackedWeight* const weight = Packed(tensor);
-    if (weight == nullptr) return stored_->DropPages(tensor);
-    for (const TensorInfo* part : weight->Stored()) stored_->DropPages(*part);
+    const auto it = weight_of_.find(&tensor);
+    if (it == weight_of_.end()) return stored_->DropPages(tensor);
+    for (const TensorInfo* part : it->second->Stored()) stored_->DropPages(*part);
   }
   void DropPages() const override { stored_->DropPages(); }
   const PackedWeight* Packed(const TensorInfo& tensor) const override {
     const auto it = weight_of_.find(&tensor);
-    return it == weight_of_.end() ? nullptr : it->second;
+    return it == weight_of_.end() || tensor.file == kExpanded ? nullptr : it->second;
   }
 
  protected:
   absl::Span<const uint8_t> FileBytes(int file) const override {
-    return TensorSource::FileBytes(*stored_, file);
+    return file == kExpanded ? expanded_ : TensorSource::FileBytes(*stored_, file);
   }
 
  private:
-  void Present(const std::string& name, const PackedWeight& weight) {
-    const TensorType type = PackedType(weight.scheme, weight.columns);
+  absl::Status Present(const std::string& name, const PackedWeight& weight, bool router) {
+    const TensorType type = router ? TensorType::kBf16 : PackedType(weight.scheme, weight.columns);
     names_.push_back(stored_->NameInFile(name));
     presented_[name] = tensors_.size();
     tensors_.push_back({.name = names_.back(),
@@ -207,6 +210,25 @@ class PackedSource : public TensorSource {
                         .offset = 0,
                         .bytes = weight.rows * RowBytes(type, weight.columns)});
     weights_.push_back(weight);
+    return router ? Expand(weight, &tensors_.back()) : absl::OkStatus();
+  }
+
+  // Its rows lie as they are read; scattered means here that no file has them.
+  absl::Status Expand(const PackedWeight& weight, TensorInfo* tensor) {
+    MILLRACE_ASSIGN_OR_RETURN(const PackedReader reader, PackedReader::Open(*stored_, weight));
+    const uint64_t row_bytes = RowBytes(tensor->type, weight.columns);
+    tensor->file = kExpanded;
+    tensor->offset = expanded_.size();
+    tensor->scattered = Scattered{.row_step = row_bytes, .column_step = sizeof(uint16_t)};
+    std::vector<float> values(weight.columns);
+    std::vector<uint16_t> rounded(weight.columns);
+    for (int64_t row = 0; row < weight.rows; ++row) {
+      reader.ReadFloats(row, values.data());
+      std::transform(values.begin(), values.end(), rounded.begin(), FloatToBf16);
+      const auto* const bytes = reinterpret_cast<const uint8_t*>(rounded.data());
+      expanded_.insert(expanded_.end(), bytes, bytes + row_bytes);
+    }
+    return absl::OkStatus();
   }
 
   bool IsZero(const std::string& name) const {
@@ -217,9 +239,10 @@ class PackedSource : public TensorSource {
   }
 
   std::unique_ptr<const TensorSource> stored_;
-  std::deque<std::string> names_;    // of presented tensors
-  std::vector<TensorInfo> tensors_;  // the presented ones, then those that are as they were
-  std::vector<PackedWeight> weights_;
+  std::deque<std::string> names_;      // of presented tensors
+  std::vector<TensorInfo> tensors_;    // the presented ones, then those that are as they were
+  std::vector<PackedWeight> weights_;  // that the presented ones are made of
+  std::vector<uint8_t> expanded_;      // routers' elements
   absl::flat_hash_map<std::string, size_t, StringHash, std::equal_to<>> presented_;  // GGUF's names
   absl::flat_hash_map<const TensorInfo*, const TensorInfo*> kept_;  // by those of stored_
   absl::flat_hash_map<const TensorInfo*, const PackedWeight*> weight_of_;

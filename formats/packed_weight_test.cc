@@ -4,13 +4,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/strings.h"
+#include "formats/family_twins.h"
 #include "formats/hf_test_util.h"
 #include "formats/open_model.h"
 
@@ -185,6 +188,114 @@ TEST_F(PackedWeightTest, IntegersAreNoWeights) {
   };
   EXPECT_THAT(std::string(Open(form).status().message()),
               HasSubstr("up_proj.weight: type I32, which a model"));
+}
+
+// The twin of this name, in groups of 64 inputs.
+FamilyTwin Mixture(std::string_view name) {
+  std::vector<FamilyTwin> twins = FamilyTwins();
+  FamilyTwin& twin = *std::find_if(twins.begin(), twins.end(),
+                                   [&](const FamilyTwin& each) { return each.name == name; });
+  twin.config.merge_patch({{"hidden_size", 64}});
+  return twin;
+}
+
+std::vector<float> Floats(const TensorSource& source, const TensorInfo& tensor) {
+  std::vector<uint8_t> bytes(tensor.bytes);
+  source.Read(tensor, 0, absl::MakeSpan(bytes));
+  return DecodeTensor(tensor.type, bytes);
+}
+
+TEST_F(PackedWeightTest, RoutersBecomeNumbers) {
+  WriteTwinFolder(Mixture("qwen2moe"), folder_ + "/floats");
+  const QuantScheme schemes[] = {
+      {.group = {1, 32}, .packing = Packing::kGptq, .zeros_less_one = true},
+      {.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false, .zeros_less_one = true},
+      {.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false, .reordered = true},
+      {.group = {1, 32}, .packing = Packing::kAwq, .symmetric = false},
+      {.group = kPerChannel, .packing = Packing::kPackQuantized},
+      {.group = {1, 32}, .packing = Packing::kPackQuantized, .symmetric = false}};
+  for (const QuantScheme& scheme : schemes) {
+    SCOPED_TRACE(PackedConfig(scheme).dump());
+    PackedModules modules{.routers = {".gate"}};
+    // GPTQ and AWQ store the zeros of eight rows together, and this has one row.
+    if (scheme.packing == Packing::kPackQuantized) modules.routers.push_back(".shared_expert_gate");
+    PackFolder(scheme, modules, folder_ + "/floats", folder_ + "/packed", folder_ + "/twin");
+    const auto opened = OpenModel(folder_ + "/packed"), twin = OpenModel(folder_ + "/twin");
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    ASSERT_TRUE(twin.ok()) << twin.status();
+    EXPECT_EQ(opened->tensors->tensors().size(), twin->tensors->tensors().size());
+    for (int layer = 0; layer < 2; ++layer) {
+      for (const char* router : {"ffn_gate_inp", "ffn_gate_inp_shexp"}) {
+        const std::string name = StrCat("blk.", layer, ".", router, ".weight");
+        const TensorInfo* const tensor = opened->tensors->FindTensor(name);
+        const TensorInfo* const expected = twin->tensors->FindTensor(name);
+        ASSERT_TRUE(tensor != nullptr && expected != nullptr) << name;
+        const bool packed = router == std::string("ffn_gate_inp") || modules.routers.size() == 2;
+        EXPECT_EQ(tensor->type, packed ? TensorType::kBf16 : TensorType::kF32) << name;
+        EXPECT_EQ(tensor->name, expected->name);
+        EXPECT_EQ(tensor->shape, expected->shape);
+        EXPECT_EQ(opened->tensors->Packed(*tensor), nullptr);
+        EXPECT_EQ(Floats(*opened->tensors, *tensor), Floats(*twin->tensors, *expected)) << name;
+        opened->tensors->DropPages(*tensor);
+      }
+    }
+    opened->tensors->DropPages();
+  }
+}
+
+TEST_F(PackedWeightTest, BrokenRoutersAreNamed) {
+  WriteTwinFolder(Mixture("qwen2moe"), folder_ + "/floats");
+  // The error after a change to a tensor of this suffix of the first layer's router.
+  const auto error = [&](const QuantScheme& scheme, const std::string& suffix, const auto& change) {
+    PackFolder(scheme, {.routers = {"0.mlp.gate"}}, folder_ + "/floats", folder_ + "/packed",
+               folder_ + "/twin", [&](std::vector<StoredTensor>& tensors) {
+                 for (StoredTensor& tensor : tensors) {
+                   if (tensor.name.ends_with(suffix)) change(tensor);
+                 }
+                 std::erase_if(tensors, [](const StoredTensor& each) { return each.name.empty(); });
+               });
+    return std::string(OpenModel(folder_ + "/packed").status().message());
+  };
+  const QuantScheme scheme{.group = {1, 32}, .packing = Packing::kGptq, .reordered = true};
+  const std::string gate = "tensor model.layers.0.mlp.gate.";
+  const auto sixteen = [](StoredTensor& tensor) {
+    tensor.shape[1] *= 2;
+    tensor.bytes += tensor.bytes;
+  };
+  EXPECT_EQ(error(scheme, ".none", Remove), "");
+  EXPECT_THAT(error(scheme, ".qweight", sixteen),
+              HasSubstr(gate + "qweight: is I32 [8, 16], must be I32 [8, 8]"));
+  EXPECT_THAT(error(scheme, ".qweight", Remove), HasSubstr(gate + "weight: is missing"));
+  EXPECT_THAT(error(scheme, ".qzeros", Remove), HasSubstr(gate + "qzeros: is missing"));
+  EXPECT_THAT(error(scheme, ".scales", Transpose),
+              HasSubstr(gate + "scales: is BF16 [8, 2], must be F16, BF16, F32 [2, 8]"));
+  EXPECT_THAT(error(scheme, ".g_idx", [](StoredTensor& tensor) { tensor.bytes[4] = 2; }),
+              HasSubstr(gate + "g_idx holds 2 for input 1, allowed: groups 0 to 1"));
+  EXPECT_THAT(error(scheme, ".qzeros", [](StoredTensor& tensor) { tensor.bytes[0] = 0; }),
+              HasSubstr(gate + "qzeros holds 88888800, allowed for symmetric weights"));
+  EXPECT_THAT(error({.group = {1, 32}, .packing = Packing::kAwq, .symmetric = false}, ".qweight",
+                    [](StoredTensor& tensor) {
+                      tensor.shape = {8, 8};
+                    }),
+              HasSubstr(gate + "qweight: is I32 [8, 8], must be I32 [64, 1]"));
+}
+
+// Zeros of GPTQ and AWQ come eight to a word, one for each row.
+TEST_F(PackedWeightTest, GatesOfOneRowAreRefusedWhereWordsHaveEight) {
+  WriteTwinFolder(Mixture("qwen2moe"), folder_ + "/floats");
+  PackFolder({.group = {1, 32}, .packing = Packing::kPackQuantized},
+             {.routers = {"shared_expert_gate"}}, folder_ + "/floats", folder_ + "/packed",
+             folder_ + "/twin", [](std::vector<StoredTensor>& tensors) {
+               const std::string& name = tensors[0].name;
+               tensors[0].name = name.substr(0, name.rfind('.')) + ".qweight";
+             });
+  std::ifstream file(folder_ + "/packed/config.json");
+  Json config = Json::parse(file);
+  config["quantization_config"] = PackedConfig({.group = {1, 32}, .packing = Packing::kGptq});
+  WriteFile(folder_ + "/packed/config.json", config.dump());
+  EXPECT_THAT(std::string(OpenModel(folder_ + "/packed").status().message()),
+              HasSubstr("0.mlp.shared_expert_gate.qweight: holds a weight [1, 64], must be of "
+                        "multiples of 8"));
 }
 
 // For dummy weights: the presented tensors without those that they would be made of.

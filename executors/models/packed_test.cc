@@ -2,10 +2,9 @@
 // same models with the floats that those stand for.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "executors/cpu/cpu_executor.h"
@@ -131,54 +130,29 @@ TEST_F(PackedTest, ModulesLeftAloneRunBesidePackedOnes) {
   }
 }
 
-// Writes the folder at `from`, which holds floats, with packed linears to `packed` and with the
-// floats that those stand for to `twin`.
-void PackFolder(const QuantScheme& scheme, const std::string& from, const std::string& packed,
-                const std::string& twin) {
-  const absl::StatusOr<OpenedModel> opened = OpenModel(from);
-  CheckOk(opened.status());
-  std::ifstream file(from + "/config.json");
-  Json config = Json::parse(file);
-  SafetensorsWriter quantized, plain;
-  int seed = 0;
-  for (const TensorInfo& tensor : opened->tensors->tensors()) {
-    const std::string name(tensor.name);
-    std::vector<float> values = DecodeTensor(tensor.type, opened->tensors->Data(tensor));
-    if (name.ends_with("_proj.weight")) {
-      PackedLinear linear = PackLinear(scheme, TensorType::kBf16, name.substr(0, name.size() - 7),
-                                       tensor.shape[0], tensor.shape[1], values, ++seed);
-      for (const StoredTensor& stored : linear.tensors) quantized.Stored(stored);
-      values = std::move(linear.values);
-    } else {
-      quantized.Tensor(name, TensorType::kF32, tensor.shape, values);
-    }
-    plain.Tensor(name, TensorType::kF32, tensor.shape, values);
-  }
-  for (const std::string& folder : {packed, twin}) std::filesystem::create_directories(folder);
-  plain.Write(twin + "/model.safetensors");
-  WriteFile(twin + "/config.json", config.dump());
-  quantized.Write(packed + "/model.safetensors");
-  config["quantization_config"] = PackedConfig(scheme);
-  WriteFile(packed + "/config.json", config.dump());
-}
-
-// Every token goes through all experts, as errors of activations may change a choice.
-TEST_F(PackedTest, ExpertsAnswerAsTheirDequantizedTwins) {
-  const std::vector<FamilyTwin> twins = FamilyTwins();
-  FamilyTwin model = *std::find_if(twins.begin(), twins.end(),
-                                   [](const FamilyTwin& twin) { return twin.name == "qwen3moe"; });
+// Writes the twin of this name, wide enough for groups of 32 inputs, with changes to its config.
+void WriteMixture(std::string_view name, const Json& changes, const std::string& folder) {
+  std::vector<FamilyTwin> twins = FamilyTwins();
+  FamilyTwin& model = *std::find_if(twins.begin(), twins.end(),
+                                    [&](const FamilyTwin& twin) { return twin.name == name; });
   model.config.merge_patch({{"hidden_size", 64},
                             {"num_attention_heads", 4},
                             {"num_key_value_heads", 2},
                             {"head_dim", 16},
-                            {"vocab_size", 320},
-                            {"moe_intermediate_size", 96},
-                            {"num_experts_per_tok", 8}});
-  WriteTwinFolder(model, Path("floats"));
+                            {"vocab_size", 320}});
+  model.config.merge_patch(changes);
+  WriteTwinFolder(model, folder);
+}
+
+// Every token goes through all experts, as errors of activations may change a choice.
+TEST_F(PackedTest, ExpertsAnswerAsTheirDequantizedTwins) {
+  WriteMixture("qwen3moe", {{"moe_intermediate_size", 96}, {"num_experts_per_tok", 8}},
+               Path("floats"));
   for (const bool reordered : {false, true}) {
     const QuantScheme scheme{
         .group = {1, 32}, .packing = Packing::kGptq, .symmetric = false, .reordered = reordered};
-    PackFolder(scheme, Path("floats"), Path("packed"), Path("twin"));
+    PackFolder(scheme, {.linears = {"_proj"}, .routers = {".gate"}}, Path("floats"), Path("packed"),
+               Path("twin"));
     const std::vector<float> reference = Logprobs(Path("twin"), cpu::BestKernels());
     ExpectNear(Path("packed"), {reference.begin(), reference.end()});
     if (reordered) continue;  // down's columns are divided, too
@@ -190,6 +164,29 @@ TEST_F(PackedTest, ExpertsAnswerAsTheirDequantizedTwins) {
       EXPECT_LT(RelativeError(PromptLogprobs(*two, Prompt(kTokens), kTokens), whole), 0.01)
           << (expert_parallel ? "by expert" : "");
     }
+  }
+}
+
+// Routers become the floats that they stand for, rounded: nothing else is packed here, so that the
+// answers are the same bits.
+TEST_F(PackedTest, RoutersAnswerAsTheirDequantizedTwins) {
+  struct Mixture {
+    const char* family;
+    std::vector<std::string> routers;
+  };
+  const Mixture mixtures[] = {{"qwen3moe", {".gate"}},
+                              {"qwen2moe", {".gate", ".shared_expert_gate"}},
+                              {"mixtral", {"block_sparse_moe.gate"}},
+                              {"granitemoe", {"router.layer"}}};
+  const QuantScheme scheme{
+      .group = {1, 32}, .packing = Packing::kPackQuantized, .symmetric = false, .reordered = true};
+  for (const Mixture& mixture : mixtures) {
+    SCOPED_TRACE(mixture.family);
+    WriteMixture(mixture.family, Json::object(), Path("floats"));
+    PackFolder(scheme, {.routers = mixture.routers}, Path("floats"), Path("packed"), Path("twin"));
+    const std::vector<float> answer = Logprobs(Path("packed"), cpu::BestKernels());
+    EXPECT_EQ(answer, Logprobs(Path("twin"), cpu::BestKernels()));
+    EXPECT_NE(answer, Logprobs(Path("floats"), cpu::BestKernels()));
   }
 }
 

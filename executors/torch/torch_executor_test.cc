@@ -12,6 +12,7 @@
 #include "executors/models/encoder_reference.h"
 #include "executors/models/family_reference.h"
 #include "executors/tiny_model_test_util.h"
+#include "formats/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -68,6 +69,19 @@ TEST_F(TorchExecutorTest, PackedFoldersAnswerAsTheirDequantizedTwins) {
         Reference(Folder(model, {.quantization = scheme, .dequantized = true}));
     EXPECT_LT(WorstError(Logprobs(Folder(model, {.quantization = scheme})), reference), kTolerance)
         << PackedConfig(scheme);
+  }
+}
+
+TEST_F(TorchExecutorTest, PackedRoutersAnswerAsTheirDequantizedTwins) {
+  for (FamilyTwin& twin : FamilyTwins()) {
+    if (twin.name != "qwen2moe") continue;
+    twin.config["vocab_size"] = 320;
+    WriteTwinFolder(twin, Path("floats"));
+    PackFolder({.group = kPerChannel, .packing = Packing::kPackQuantized},
+               {.routers = {".gate", ".shared_expert_gate"}}, Path("floats"), Path("packed"),
+               Path("twin"));
+    EXPECT_EQ(Logprobs(Path("packed")), Logprobs(Path("twin")));
+    EXPECT_NE(Logprobs(Path("packed")), Logprobs(Path("floats")));
   }
 }
 
