@@ -108,8 +108,9 @@ absl::Status PackedReader::CheckZeros() const {
   return absl::OkStatus();
 }
 
-void PackedReader::ReadStoredCodes(const Interval& rows, const Interval& columns,
+void PackedReader::ReadStoredCodes(const Interval& of_weight, const Interval& columns,
                                    uint8_t* codes) const {
+  const Interval rows{weight_->first_row + of_weight.begin, of_weight.count};
   const uint8_t* const words = source_->Data(*weight_->codes).data();
   const int64_t stride = weight_->codes->shape[1];
   const int64_t end = columns.begin + columns.count;
@@ -158,8 +159,10 @@ void PackedReader::ReadScales(int64_t row, const Interval& groups, float* scales
   const absl::Span<const uint8_t> bytes = source_->Data(tensor);
   const int64_t size = Traits(tensor.type).block_bytes;
   const bool by_rows = weight_->scheme.packing == Packing::kPackQuantized;
+  const int64_t stride = tensor.shape[1];
+  row += weight_->first_row;
   for (int64_t g = groups.begin; g < groups.begin + groups.count; ++g) {
-    const int64_t at = by_rows ? row * weight_->num_groups() + g : g * weight_->rows + row;
+    const int64_t at = by_rows ? row * stride + g : g * stride + row;
     Dequantize(tensor.type, bytes.subspan(at * size, size), {scales++, 1});
   }
 }
@@ -189,6 +192,7 @@ void PackedReader::ReadZeros(int64_t row, const Interval& groups, float* zeros) 
     std::fill_n(zeros, groups.count, kMiddle);
     return;
   }
+  row += weight_->first_row;
   const uint8_t* const words = source_->Data(*weight_->zeros).data();
   const int64_t stride = weight_->zeros->shape[1];
   const int64_t nibble =

@@ -65,7 +65,7 @@ class PackedReader {
 
   absl::Status ReadOrder();
   absl::Status CheckZeros() const;
-  void ReadStoredCodes(const Interval& rows, const Interval& columns, uint8_t* codes) const;
+  void ReadStoredCodes(const Interval& of_weight, const Interval& columns, uint8_t* codes) const;
 
   const TensorSource* source_;
   const PackedWeight* weight_;

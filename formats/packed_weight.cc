@@ -13,6 +13,7 @@
 #include "formats/families/family.h"
 #include "formats/float16.h"
 #include "formats/packed_reader.h"
+#include "formats/tensor_list.h"
 
 namespace millrace {
 namespace {
@@ -33,6 +34,8 @@ PartNames NamesOf(Packing packing) {
   }
   return {".qweight", ".scales", ".qzeros", ".g_idx"};
 }
+
+std::string ModuleOf(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
 
 int64_t CeilDiv(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
@@ -150,9 +153,16 @@ class PackedSource : public TensorSource {
       const bool router = tensor.role == TensorRole::kRouter;
       const bool linear = tensor.role == TensorRole::kLinear || tensor.role == TensorRole::kExpert;
       if ((!router && !linear) || !tensor.name.ends_with(kWeight)) continue;
-      const std::string module = tensor.name.substr(0, tensor.name.size() - kWeight.size());
+      std::string module = ModuleOf(tensor.name);
+      Shape shape = tensor.shape;
+      if (!reader.Has(module)) {  // a shared expert's gate and up may be one
+        module = ModuleOf(SharedGateUpName(tensor.name));
+        shape[0] *= 2;
+      }
       if (stored_->FindTensor(tensor.name) != nullptr || !reader.Has(module)) continue;
-      MILLRACE_ASSIGN_OR_RETURN(const PackedWeight weight, reader.Read(module, tensor.shape));
+      MILLRACE_ASSIGN_OR_RETURN(PackedWeight weight, reader.Read(module, shape));
+      weight.rows = tensor.shape[0];
+      if (tensor.name.find("_up_") != std::string::npos) weight.first_row = shape[0] - weight.rows;
       MILLRACE_RETURN_IF_ERROR(Present(tensor.name, weight, router));
       for (const TensorInfo* part : reader.PartsOf(module)) hidden.insert(part);
       if (!vectors.contains(module + ".bias") && IsZero(module + ".bias")) {

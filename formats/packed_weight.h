@@ -30,9 +30,10 @@ struct Family;
 // Scales are F16, BF16 or F32.
 struct PackedWeight {
   QuantScheme scheme;
-  int64_t rows = 0;     // N
-  int64_t columns = 0;  // K
-  int64_t group = 0;    // inputs in a group, a divisor of K
+  int64_t rows = 0;       // N, or half of it where a shared expert's gate and up are stored as one
+  int64_t columns = 0;    // K
+  int64_t first_row = 0;  // among the N: the gate's come first
+  int64_t group = 0;      // inputs in a group, a divisor of K
   const TensorInfo* codes = nullptr;
   const TensorInfo* scales = nullptr;
   const TensorInfo* zeros = nullptr;   // or nullptr: all are 8

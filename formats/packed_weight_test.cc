@@ -16,6 +16,7 @@
 #include "formats/family_twins.h"
 #include "formats/hf_test_util.h"
 #include "formats/open_model.h"
+#include "formats/packed_reader.h"
 
 namespace millrace {
 namespace {
@@ -190,12 +191,13 @@ TEST_F(PackedWeightTest, IntegersAreNoWeights) {
               HasSubstr("up_proj.weight: type I32, which a model"));
 }
 
-// The twin of this name, in groups of 64 inputs.
+// The twin of this name, with 64 inputs and 8 experts.
 FamilyTwin Mixture(std::string_view name) {
   std::vector<FamilyTwin> twins = FamilyTwins();
   FamilyTwin& twin = *std::find_if(twins.begin(), twins.end(),
                                    [&](const FamilyTwin& each) { return each.name == name; });
-  twin.config.merge_patch({{"hidden_size", 64}});
+  twin.config["hidden_size"] = 64;
+  twin.config[twin.config.contains("num_experts") ? "num_experts" : "num_local_experts"] = 8;
   return twin;
 }
 
@@ -205,16 +207,17 @@ std::vector<float> Floats(const TensorSource& source, const TensorInfo& tensor) 
   return DecodeTensor(tensor.type, bytes);
 }
 
+const QuantScheme kSchemes[] = {
+    {.group = {1, 32}, .packing = Packing::kGptq, .zeros_less_one = true},
+    {.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false, .zeros_less_one = true},
+    {.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false, .reordered = true},
+    {.group = {1, 32}, .packing = Packing::kAwq, .symmetric = false},
+    {.group = kPerChannel, .packing = Packing::kPackQuantized},
+    {.group = {1, 32}, .packing = Packing::kPackQuantized, .symmetric = false}};
+
 TEST_F(PackedWeightTest, RoutersBecomeNumbers) {
   WriteTwinFolder(Mixture("qwen2moe"), folder_ + "/floats");
-  const QuantScheme schemes[] = {
-      {.group = {1, 32}, .packing = Packing::kGptq, .zeros_less_one = true},
-      {.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false, .zeros_less_one = true},
-      {.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false, .reordered = true},
-      {.group = {1, 32}, .packing = Packing::kAwq, .symmetric = false},
-      {.group = kPerChannel, .packing = Packing::kPackQuantized},
-      {.group = {1, 32}, .packing = Packing::kPackQuantized, .symmetric = false}};
-  for (const QuantScheme& scheme : schemes) {
+  for (const QuantScheme& scheme : kSchemes) {
     SCOPED_TRACE(PackedConfig(scheme).dump());
     PackedModules modules{.routers = {".gate"}};
     // GPTQ and AWQ store the zeros of eight rows together, and this has one row.
@@ -278,6 +281,51 @@ TEST_F(PackedWeightTest, BrokenRoutersAreNamed) {
                       tensor.shape = {8, 8};
                     }),
               HasSubstr(gate + "qweight: is I32 [8, 8], must be I32 [64, 1]"));
+}
+
+TEST_F(PackedWeightTest, GatesAndUpsThatAreStoredAsOneAreTwoWeights) {
+  WriteTwinFolder(Mixture("granitemoeshared"), folder_ + "/floats");
+  const PackedModules modules{.linears = {".input_linear", ".output_linear"},
+                              .routers = {".layer"}};
+  for (const QuantScheme& scheme : kSchemes) {
+    SCOPED_TRACE(PackedConfig(scheme).dump());
+    PackFolder(scheme, modules, folder_ + "/floats", folder_ + "/packed", folder_ + "/twin");
+    const auto opened = OpenModel(folder_ + "/packed"), twin = OpenModel(folder_ + "/twin");
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    ASSERT_TRUE(twin.ok()) << twin.status();
+    EXPECT_EQ(opened->tensors->tensors().size(), twin->tensors->tensors().size());
+    for (const char* linear : {"ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"}) {
+      const std::string name = StrCat("blk.1.", linear, ".weight");
+      const TensorInfo* const tensor = opened->tensors->FindTensor(name);
+      const TensorInfo* const expected = twin->tensors->FindTensor(name);
+      ASSERT_TRUE(tensor != nullptr && expected != nullptr) << name;
+      EXPECT_EQ(tensor->shape, expected->shape);
+      const PackedWeight* const weight = opened->tensors->Packed(*tensor);
+      ASSERT_NE(weight, nullptr);
+      const auto reader = PackedReader::Open(*opened->tensors, *weight);
+      ASSERT_TRUE(reader.ok()) << reader.status();
+      std::vector<float> values(tensor->shape[0] * tensor->shape[1]);
+      for (int64_t row = 0; row < tensor->shape[0]; ++row) {
+        reader->ReadFloats(row, &values[row * tensor->shape[1]]);
+      }
+      EXPECT_EQ(values, Floats(*twin->tensors, *expected)) << name;
+    }
+  }
+  const auto error = [&](const std::string& suffix, const auto& change) {
+    PackFolder(kSchemes[2], modules, folder_ + "/floats", folder_ + "/packed", folder_ + "/twin",
+               [&](std::vector<StoredTensor>& tensors) {
+                 for (StoredTensor& tensor : tensors) {
+                   if (tensor.name.ends_with("0.shared_mlp.input_linear" + suffix)) change(tensor);
+                 }
+                 std::erase_if(tensors, [](const StoredTensor& each) { return each.name.empty(); });
+               });
+    return std::string(OpenModel(folder_ + "/packed").status().message());
+  };
+  const std::string both = "tensor model.layers.0.shared_mlp.input_linear.";
+  EXPECT_THAT(error(".qweight", Remove), HasSubstr(both + "weight: is missing"));
+  EXPECT_THAT(error(".qzeros", Remove), HasSubstr(both + "qzeros: is missing"));
+  EXPECT_THAT(error(".qweight", Transpose),
+              HasSubstr(both + "qweight: is I32 [128, 8], must be I32 [8, 128]"));
 }
 
 // Zeros of GPTQ and AWQ come eight to a word, one for each row.

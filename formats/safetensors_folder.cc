@@ -124,12 +124,7 @@ std::string SafetensorsFolder::NameInFile(std::string_view name) const {
     const std::string in_file = HfNames(candidate, family_)[0];
     if (in_file != candidate) return StrCat(in_file, ", expert ", stacked.expert);
   }
-  // A half of what a family stores as gate and up in one.
-  for (const std::string_view half : {"ffn_gate_", "ffn_up_"}) {
-    const size_t at = name.find(half);
-    if (at == name.npos) continue;
-    const std::string both =
-        StrCat(name.substr(0, at), "ffn_gate_up_", name.substr(at + half.size()));
+  if (const std::string both = SharedGateUpName(name); !both.empty()) {
     std::string in_file = HfNames(both, family_)[0];
     if (in_file != both) return in_file;
   }

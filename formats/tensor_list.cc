@@ -277,4 +277,13 @@ StackedName StackedNameOf(std::string_view name) {
   return stacked;
 }
 
+std::string SharedGateUpName(std::string_view name) {
+  for (const std::string_view half : {".ffn_gate_shexp.", ".ffn_up_shexp."}) {
+    const size_t at = name.find(half);
+    if (at == name.npos) continue;
+    return StrCat(name.substr(0, at), ".ffn_gate_up_shexp.", name.substr(at + half.size()));
+  }
+  return {};
+}
+
 }  // namespace millrace

@@ -63,6 +63,10 @@ struct StackedName {
 };
 StackedName StackedNameOf(std::string_view name);
 
+// Returns the name of the tensor that holds a shared expert's gate, and then its up, for either's:
+// "blk.3.ffn_gate_up_shexp.weight" for "blk.3.ffn_up_shexp.weight". Empty for other names.
+std::string SharedGateUpName(std::string_view name);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_FORMATS_TENSOR_LIST_H_

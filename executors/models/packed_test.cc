@@ -190,6 +190,24 @@ TEST_F(PackedTest, RoutersAnswerAsTheirDequantizedTwins) {
   }
 }
 
+// Granite stores a shared expert's gate and up as one.
+TEST_F(PackedTest, SharedExpertsAnswerAsTheirDequantizedTwins) {
+  WriteMixture("granitemoeshared", {{"num_experts_per_tok", 6}}, Path("floats"));
+  for (const Packing packing : {Packing::kGptq, Packing::kAwq, Packing::kPackQuantized}) {
+    const QuantScheme scheme{.group = {1, 32}, .packing = packing, .symmetric = false};
+    PackFolder(scheme,
+               {.linears = {"_proj", "shared_mlp.input_linear", "shared_mlp.output_linear"}},
+               Path("floats"), Path("packed"), Path("twin"));
+    const std::vector<float> reference = Logprobs(Path("twin"), cpu::BestKernels());
+    ExpectNear(Path("packed"), {reference.begin(), reference.end()});
+    const auto one = LoadRanks(Path("packed"), 1), two = LoadRanks(Path("packed"), 2);
+    EXPECT_EQ(two->info().digest, one->info().digest);
+    EXPECT_LT(RelativeError(PromptLogprobs(*two, Prompt(kTokens), kTokens),
+                            PromptLogprobs(*one, Prompt(kTokens), kTokens)),
+              0.01);
+  }
+}
+
 // However a prompt is cut, on any number of threads: the same bits.
 TEST_F(PackedTest, OrderedInputsGiveTheSameBitsInEveryStep) {
   const QuantScheme scheme{
