@@ -19,7 +19,16 @@ CONFIGS = {
     "awq": {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True, "version": "gemm",
             "modules_to_not_convert": None},
 }
-
+# A mixture, whose router is packed with the rest. Every token goes to all experts: 8-bit activations change no choice.
+EXPERTS, EXPERT_FFN = 8, 64
+MIXTURE = {"architectures": ["Qwen3MoeForCausalLM"], "head_dim": HIDDEN, "num_experts": EXPERTS,
+           "num_experts_per_tok": EXPERTS, "moe_intermediate_size": EXPERT_FFN, "norm_topk_prob": True}
+MIXTURE_SHAPES = {
+    **{name: shape for name, shape in LAYER_SHAPES.items() if not name.startswith("mlp.")},
+    "self_attn.q_norm": (HIDDEN,), "self_attn.k_norm": (HIDDEN,), "mlp.gate": (EXPERTS, HIDDEN),
+    **{f"mlp.experts.{i}.{name}_proj": (HIDDEN, EXPERT_FFN) if name == "down" else (EXPERT_FFN, HIDDEN)
+       for i in range(EXPERTS) for name in ("gate", "up", "down")},
+}
 
 PROMPTS = ["The sky is blue because", "Once upon a time", "1 + 1 =", "def main():", "Hello", "To be or not", "x", "Paris is"]
 MARGIN = 0.06  # by which 8-bit activations may move the best tokens' log-probabilities against each other
@@ -45,13 +54,13 @@ def stored(shape, numbers):
     return "F32", shape, array.array("f", numbers).tobytes()
 
 
-def write_folders(method, packed, twin):
-    """Writes the model with packed linears to one folder, with the floats that they stand for to the other."""
+def write_folders(method, mixture, packed, twin):
+    """Writes a model with packed linears to one folder, with the floats that they stand for to the other."""
     draw = random.Random(1)
     both = {"model.embed_tokens.weight": stored((VOCAB, HIDDEN), floats(draw, (VOCAB, HIDDEN))),
             "model.norm.weight": stored((HIDDEN,), floats(draw, (HIDDEN,)))}
     quantized, plain = dict(both), dict(both)
-    for seed, (module, shape) in enumerate(LAYER_SHAPES.items()):
+    for seed, (module, shape) in enumerate((MIXTURE_SHAPES if mixture else LAYER_SHAPES).items()):
         name, numbers = f"model.layers.0.{module}", floats(draw, shape)
         if len(shape) == 1 or module == "mlp.gate_proj":  # one linear is left as it is
             quantized[name + ".weight"] = plain[name + ".weight"] = stored(shape, numbers)
@@ -62,7 +71,8 @@ def write_folders(method, packed, twin):
         plain[name + ".weight"] = stored(shape, [value for row in values for value in row])
     for folder, tensors, config in ((packed, quantized, {"quantization_config": CONFIGS[method]}), (twin, plain, {})):
         folder.mkdir()
-        (folder / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": VOCAB, **config}))
+        config = {**CONFIG, **(MIXTURE if mixture else {}), "vocab_size": VOCAB, **config}
+        (folder / "config.json").write_text(json.dumps(config))
         (folder / "model.safetensors").write_bytes(safetensors(tensors))
         write_folder_text(os.environ["MILLRACE_MODEL"], folder)
 
@@ -72,12 +82,13 @@ def top_logprobs(choice):
 
 
 @pytest.mark.model
+@pytest.mark.parametrize("mixture", [False, True], ids=["dense", "mixture"])
 @pytest.mark.parametrize("method", ["gptq", "awq"])
-def test_it_answers_as_its_dequantized_twin(start_server, tmp_path, method):
+def test_it_answers_as_its_dequantized_twin(start_server, tmp_path, method, mixture):
     if method == "gptq" and "--tensor-parallel-size" in os.environ.get("MILLRACED_ARGS", ""):
         pytest.skip("ranks do not divide groups of any inputs")
     packed, twin = tmp_path / "packed", tmp_path / "twin"
-    write_folders(method, packed, twin)
+    write_folders(method, mixture, packed, twin)
     flags = ["--kv-cache-memory", "64MiB", *device_flags()]
     servers = [start_server("--model", str(folder), *flags) for folder in (packed, twin)]
     compared = 0
