@@ -28,10 +28,6 @@ constexpr std::string_view kFolderPrefix = "models--";
 
 absl::StatusOr<fs::path> CacheFolder() {
   MILLRACE_ASSIGN_OR_RETURN(const HubOptions options, HubOptionsOfEnvironment());
-  if (options.cache.empty()) {
-    return absl::FailedPreconditionError(
-        "hub: none of HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME says where the cache is");
-  }
   return fs::path(options.cache);
 }
 

@@ -161,9 +161,9 @@ absl::StatusOr<std::string> FetchHubModel(const HubRequest& request) {
     return absl::InvalidArgumentError(StrCat("hub: HF_ENDPOINT is ", Printable(options.endpoint),
                                              "; allowed: a URL of https, or http"));
   }
-  if (options.cache.empty()) {
-    return absl::FailedPreconditionError(
-        "hub: none of HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME says where the cache is");
+  // A token has no use where no request is sent, and a malformed one must not stand in the way.
+  if (!options.offline) {
+    MILLRACE_ASSIGN_OR_RETURN(options.token, HubToken());
   }
   return Fetcher(request, *std::move(name), options).Run();
 }

@@ -74,10 +74,13 @@ absl::StatusOr<std::string> Checked(std::string_view token, const std::string& s
                                            " visible ASCII characters"));
 }
 
-absl::StatusOr<std::string> Token(const std::string& home) {
+}  // namespace
+
+absl::StatusOr<std::string> HubToken() {
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    if (const std::string token = Variable(name); !token.empty()) return Checked(token, name);
+    if (const std::string token = Variable(name); !Trim(token).empty()) return Checked(token, name);
   }
+  const std::string home = Home();
   std::string path = Expanded(Variable("HF_TOKEN_PATH"));
   if (path.empty() && !home.empty()) path = fs::path(home) / "token";
   std::ifstream file(path, std::ios::binary);
@@ -88,8 +91,6 @@ absl::StatusOr<std::string> Token(const std::string& home) {
   return Checked(text, path);
 }
 
-}  // namespace
-
 absl::StatusOr<HubOptions> HubOptionsOfEnvironment() {
   HubOptions options;
   const std::string home = Home();
@@ -97,11 +98,14 @@ absl::StatusOr<HubOptions> HubOptionsOfEnvironment() {
     if (options.cache.empty()) options.cache = Expanded(Variable(name));
   }
   if (options.cache.empty() && !home.empty()) options.cache = fs::path(home) / "hub";
+  if (options.cache.empty()) {
+    return absl::FailedPreconditionError(
+        "hub: none of HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME says where the cache is");
+  }
   if (std::string endpoint = Variable("HF_ENDPOINT"); !endpoint.empty()) {
     while (endpoint.ends_with('/')) endpoint.pop_back();
     options.endpoint = std::move(endpoint);
   }
-  MILLRACE_ASSIGN_OR_RETURN(options.token, Token(home));
   options.offline = IsTrue(Variable("HF_HUB_OFFLINE")) || IsTrue(Variable("TRANSFORMERS_OFFLINE"));
   return options;
 }

@@ -13,9 +13,9 @@
 namespace millrace {
 
 struct HubOptions {
-  std::string cache;                                // folder; empty if the environment names none
+  std::string cache;                                // folder
   std::string endpoint = "https://huggingface.co";  // without a trailing slash
-  std::string token;                                // empty: none
+  std::string token;                                // empty: none; HubToken reads it
   bool offline = false;
   const std::atomic<bool>* stop = nullptr;  // once true, ends a fetch with Cancelled
 
@@ -26,10 +26,14 @@ struct HubOptions {
   Duration first_pause = std::chrono::milliseconds(500);
 };
 
-// Reads HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME; HF_ENDPOINT; HF_TOKEN, or the file that
-// HF_TOKEN_PATH names or `hf auth login` writes; HF_HUB_OFFLINE. Returns INVALID_ARGUMENT for a
-// malformed token.
+// Reads HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME; HF_ENDPOINT; HF_HUB_OFFLINE. Returns
+// FAILED_PRECONDITION if none of the first four says where the cache is.
 absl::StatusOr<HubOptions> HubOptionsOfEnvironment();
+
+// Returns the token of HF_TOKEN, or of the file that HF_TOKEN_PATH names or `hf auth login` writes,
+// without the white space around it; empty if there is none. Returns INVALID_ARGUMENT for a
+// malformed one.
+absl::StatusOr<std::string> HubToken();
 
 }  // namespace millrace
 

@@ -130,6 +130,15 @@ def test_list_leaves_out_what_is_no_models_folder(hub, tmp_path):
     assert len(cli("list", env=env)[1].splitlines()) == 2
 
 
+def test_no_token_is_read_where_no_request_is_sent(hub, tmp_path):
+    cli("get", NAME, env=hub.env(tmp_path))
+    env = hub.env(tmp_path, HF_TOKEN="hf_good secret")
+    for command in (("list",), ("get", NAME, "--offline"), ("--dry-run", NAME, "--kv-cache-memory", "16MiB"), ("rm", NAME)):
+        code, _, err = cli(*command, env=env)
+        assert code == 0, err
+    assert "HF_TOKEN holds an invalid token" in cli("get", NAME, env=env)[2]
+
+
 @pytest.mark.parametrize("name", ["../x", "a/..", "a/b:c", "a", "/etc", "a/b/c"])
 def test_rm_takes_nothing_but_a_repositorys_name(name, tmp_path):
     code, _, err = cli("rm", name, env={"HF_HOME": str(tmp_path)})

@@ -217,6 +217,20 @@ def test_an_invalid_token_is_named_and_not_shown(hub, tmp_path):
     assert not hub.seen
 
 
+@pytest.mark.parametrize("token", [" hf_good ", "hf_good\n", "\thf_good\r\n"])
+def test_white_space_around_the_token_is_not_sent(hub, tmp_path, token):
+    hub.private.add(NAME)
+    code, log = run("get", NAME, env=hub.env(tmp_path, HF_TOKEN=token))
+    assert code == 0, log
+
+
+def test_a_blank_token_is_none(hub, tmp_path):
+    hub.private.add(NAME)
+    (tmp_path / "token").write_text("hf_good\n")
+    code, log = run("get", NAME, env=hub.env(tmp_path, HF_TOKEN=" \n"))
+    assert code == 0, log
+
+
 def test_without_ranges_an_error_is_still_told(hub, tmp_path):
     """A part breaks off, the whole file is sent instead of its remainder, and then the storage is unavailable."""
     storage = f"GET storage/{NAME}/{hashlib.sha256(FILES[WEIGHTS]).hexdigest()}"
