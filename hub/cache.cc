@@ -102,6 +102,19 @@ bool HubCache::Has(const std::string& commit, const std::string& file) const {
   return fs::is_regular_file(Snapshot(commit) / file, error);
 }
 
+bool HubCache::IsAbsent(const std::string& commit, const std::string& file) const {
+  std::error_code error;
+  return fs::exists(root_ / ".no_exist" / commit / file, error);
+}
+
+void HubCache::NoteAbsent(const std::string& commit, const std::string& file) const {
+  if (IsAbsent(commit, file)) return;
+  const fs::path path = root_ / ".no_exist" / commit / file;
+  std::error_code ignored;
+  fs::create_directories(path.parent_path(), ignored);
+  std::ofstream note(path);
+}
+
 absl::Status HubCache::Link(const std::string& commit, const std::string& file,
                             const std::string& etag) const {
   const fs::path path = Snapshot(commit) / file;
@@ -124,6 +137,16 @@ bool HubCache::HasBlob(const std::string& etag, int64_t bytes) const {
   std::error_code error;
   const uintmax_t size = fs::file_size(Blob(etag), error);
   return !error && size == static_cast<uintmax_t>(bytes);
+}
+
+std::vector<fs::path> HubCache::Incomplete() const {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(root_ / "blobs", error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".incomplete") files.push_back(entry->path());
+  }
+  return files;
 }
 
 fs::path HubCache::Lock(const std::string& etag) const { return locks_ / StrCat(etag, ".lock"); }

@@ -2,6 +2,7 @@
 //     models--org--name/blobs/ETAG            contents
 //     models--org--name/refs/REVISION         holds the commit that a branch or tag stands for
 //     models--org--name/snapshots/COMMIT/FILE links to a blob
+//     models--org--name/.no_exist/COMMIT/FILE is empty: the hub has no such file
 //     .locks/models--org--name/ETAG.lock      flock(2)ed while that blob is fetched
 #ifndef MILLRACE_HUB_CACHE_H_
 #define MILLRACE_HUB_CACHE_H_
@@ -33,12 +34,18 @@ class HubCache {
   std::vector<std::string> Files(const std::string& commit) const;
   // Returns whether a snapshot has the complete file.
   bool Has(const std::string& commit, const std::string& file) const;
+  // Returns whether the hub is known to have no such file, and notes that it has none. A cache that
+  // cannot be written is left as it is: the note only saves a warning (cached_snapshot.h).
+  bool IsAbsent(const std::string& commit, const std::string& file) const;
+  void NoteAbsent(const std::string& commit, const std::string& file) const;
   // Links a blob into a snapshot.
   absl::Status Link(const std::string& commit, const std::string& file,
                     const std::string& etag) const;
 
   std::filesystem::path Blob(const std::string& etag) const;
   bool HasBlob(const std::string& etag, int64_t bytes) const;
+  // Returns the files that broken-off or running downloads, of whatever tool, have begun.
+  std::vector<std::filesystem::path> Incomplete() const;
 
   std::filesystem::path Lock(const std::string& etag) const;
 

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "hub/cache.h"
-#include "hub/hub.h"
+#include "hub/cached_snapshot.h"
 #include "hub/model_name.h"
 #include "hub/options.h"
 
@@ -106,10 +106,14 @@ void AddRevision(const fs::path& cache, const std::string& repository, const std
   }
   if (num_gguf > 0 && !has_config) return;
   CachedModel model{repository, revision, folder_bytes, ""};
-  const absl::StatusOr<std::string> path =
-      FetchHubModel({.name = repository, .revision = revision, .offline = true});
-  if (!path.ok()) model.missing = "files are missing: fetch it with `millraced get`";
-  if (num_gguf == 0 || path.ok()) models.push_back(std::move(model));
+  const absl::StatusOr<CachedSnapshot> found =
+      FindCached(place, revision, /*wanted=*/"", HubContent::kModel);
+  if (!found.ok()) {
+    model.missing = "files are missing: fetch it with `millraced get`";
+  } else if (!found->unknown.empty()) {
+    model.missing = "perhaps incomplete: `millraced get` asks the hub";
+  }
+  if (num_gguf == 0 || found.ok()) models.push_back(std::move(model));
 }
 
 // Returns whether some process holds a lock on one of the repository's files.

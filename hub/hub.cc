@@ -1,14 +1,13 @@
 #include "hub/hub.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "hub/cache.h"
+#include "hub/cached_snapshot.h"
 #include "hub/downloader.h"
 #include "hub/hub_api.h"
 #include "hub/model_name.h"
@@ -19,7 +18,6 @@ namespace millrace {
 namespace {
 
 constexpr Logger kLog(LogComponent::kHub);
-constexpr int64_t kMaxIndexBytes = 64 << 20;
 
 // Fetches one model from the hub into the cache.
 class Fetcher {
@@ -31,14 +29,14 @@ class Fetcher {
         cache_(options.cache, name_.repository) {}
 
   absl::StatusOr<std::string> Run() {
+    if (options_.offline) return Cached();
     const std::optional<std::string> known = cache_.Commit(request_.revision);
-    if (options_.offline) return Cached(known);
     HubApi api(options_, name_.repository, request_.revision);
     // Retries more often if there is no cached version to fall back on.
     const bool cached = known.has_value() && !cache_.Files(*known).empty();
     const absl::StatusOr<HubRevision> revision = api.Revision(cached ? 1 : options_.attempts);
     if (absl::IsUnavailable(revision.status()) && known.has_value()) {
-      absl::StatusOr<std::string> path = Cached(known);
+      absl::StatusOr<std::string> path = Cached();
       if (!path.ok()) return revision.status();
       kLog.Warning(std::string(revision.status().message()), "; using the cached ",
                    known->substr(0, 12));
@@ -58,43 +56,23 @@ class Fetcher {
     return (selection.gguf.has_value() ? snapshot / *selection.gguf : snapshot).string();
   }
 
-  absl::StatusOr<std::vector<std::string>> ReadShards(const std::string& commit) const {
-    std::ifstream file(cache_.Snapshot(commit) / kWeightsIndex, std::ios::binary);
-    std::string text;
-    for (std::istreambuf_iterator<char> at(file), end; at != end; ++at) {
-      if (text.size() == static_cast<size_t>(kMaxIndexBytes)) break;
-      text += *at;
-    }
-    absl::StatusOr<std::vector<std::string>> shards = Shards(text);
-    if (!shards.ok()) return About(shards.status());
-    return shards;
-  }
-
-  // Returns the cached version, if it is complete.
-  absl::StatusOr<std::string> Cached(const std::optional<std::string>& commit) const {
-    const auto missing = [&](std::string_view what) {
-      return absl::NotFoundError(StrCat("hub: ", name_.repository, ": ", what, " in the cache, ",
-                                        options_.cache,
+  // Returns the cached version, if nothing that it is known to need is missing.
+  absl::StatusOr<std::string> Cached() const {
+    absl::StatusOr<CachedSnapshot> found =
+        FindCached(cache_, request_.revision, name_.file, request_.content);
+    if (absl::IsNotFound(found.status())) {
+      return absl::NotFoundError(StrCat("hub: ", name_.repository, ": the cache, ", options_.cache,
+                                        ", ", std::string(found.status().message()),
                                         ", and the hub is not contacted (--offline, "
                                         "HF_HUB_OFFLINE): fetch the model while online"));
-    };
-    if (!commit.has_value()) {
-      return missing(StrCat("revision ", Printable(request_.revision), " is not"));
     }
-    const std::vector<std::string> files = cache_.Files(*commit);
-    if (files.empty()) return missing("nothing is");
-    const absl::StatusOr<Selection> selection = Select(files, name_.file, request_.content);
-    if (!selection.ok())
-      return missing(selection.status().message().empty()
-                         ? "it is not"
-                         : std::string(selection.status().message()));
-    if (selection->has_index) {
-      MILLRACE_ASSIGN_OR_RETURN(const std::vector<std::string> shards, ReadShards(*commit));
-      for (const std::string& shard : shards) {
-        if (!cache_.Has(*commit, shard)) return missing(StrCat(Printable(shard), " is not"));
-      }
+    if (!found.ok()) return About(found.status());
+    if (!found->unknown.empty()) {
+      kLog.Warning(name_.repository, ": the cache does not say whether the model has ",
+                   JoinList(found->unknown), ", since another tool has filled it: `millraced get ",
+                   name_.repository, "` asks the hub");
     }
-    return Path(*commit, *selection);
+    return Path(found->commit, found->selection);
   }
 
   absl::StatusOr<std::string> Fetch(HubApi& api, const HubRevision& revision) {
@@ -102,9 +80,11 @@ class Fetcher {
     if (!selection.ok()) return About(selection.status());
     MILLRACE_RETURN_IF_ERROR(FetchFiles(api, revision.commit, selection->files));
     if (selection->has_index) {
-      MILLRACE_ASSIGN_OR_RETURN(const std::vector<std::string> shards, ReadShards(revision.commit));
-      MILLRACE_RETURN_IF_ERROR(FetchFiles(api, revision.commit, shards));
+      const absl::StatusOr<std::vector<std::string>> shards = ReadShards(cache_, revision.commit);
+      if (!shards.ok()) return About(shards.status());
+      MILLRACE_RETURN_IF_ERROR(FetchFiles(api, revision.commit, *shards));
     }
+    for (const std::string& file : selection->absent) cache_.NoteAbsent(revision.commit, file);
     // The reference is written last, so that it always leads to a complete snapshot.
     MILLRACE_RETURN_IF_ERROR(cache_.WriteRef(request_.revision, revision.commit));
     return Path(revision.commit, *selection);

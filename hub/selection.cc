@@ -32,6 +32,11 @@ bool Contains(const std::vector<std::string>& files, std::string_view name) {
   return std::find(files.begin(), files.end(), name) != files.end();
 }
 
+void SelectIfThere(const std::vector<std::string>& files, std::string_view name,
+                   Selection& selection) {
+  (Contains(files, name) ? selection.files : selection.absent).emplace_back(name);
+}
+
 bool IsGguf(std::string_view name) { return name.ends_with(".gguf"); }
 
 std::string Lower(std::string_view text) {
@@ -96,17 +101,14 @@ absl::StatusOr<Selection> Select(const std::vector<std::string>& files, const st
     }
     MILLRACE_ASSIGN_OR_RETURN(selection.gguf, SelectGguf(files, wanted));
     selection.files = {*selection.gguf};
+    if (wanted.empty()) selection.absent = {main};
     return selection;
   }
   if (content != HubContent::kText) {
     selection.files.emplace_back(kConfig);
-    for (const std::string_view name : kPooling) {
-      if (Contains(files, name)) selection.files.emplace_back(name);
-    }
+    for (const std::string_view name : kPooling) SelectIfThere(files, name, selection);
   }
-  for (const std::string_view name : kText) {
-    if (Contains(files, name)) selection.files.emplace_back(name);
-  }
+  for (const std::string_view name : kText) SelectIfThere(files, name, selection);
   if (content != HubContent::kModel) return selection;
   if (Contains(files, kWeightsIndex)) {
     selection.has_index = true;
@@ -114,9 +116,14 @@ absl::StatusOr<Selection> Select(const std::vector<std::string>& files, const st
   } else if (Contains(files, kWeights)) {
     selection.files.emplace_back(kWeights);
   } else {
+    const bool others = std::any_of(files.begin(), files.end(), [](std::string_view name) {
+      return name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth");
+    });
     return absl::NotFoundError(StrCat("has no ", kWeights,
-                                      ", and weights in other files (pytorch_model.bin) are not "
-                                      "read: look for a revision or a model that has it"));
+                                      others ? ", and weights in other files (pytorch_model.bin) "
+                                               "are not read: look for a revision or a model that "
+                                               "has it"
+                                             : StrCat(" and no ", kWeightsIndex)));
   }
   return selection;
 }

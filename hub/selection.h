@@ -2,6 +2,7 @@
 #ifndef MILLRACE_HUB_SELECTION_H_
 #define MILLRACE_HUB_SELECTION_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,9 +14,12 @@
 namespace millrace {
 
 inline constexpr char kWeightsIndex[] = "model.safetensors.index.json";
+inline constexpr int64_t kMaxIndexBytes = 64 << 20;
 
 struct Selection {
   std::vector<std::string> files;
+  // Those that would have been selected as well, had the repository had them.
+  std::vector<std::string> absent;
   // The GGUF file, if it is the whole model.
   std::optional<std::string> gguf;
   // True if `files` contains the index, whose Shards are needed too.

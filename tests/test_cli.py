@@ -1,6 +1,7 @@
 """Black-box tests of the command line: what `millraced` says to people, the doctor, the plan of memory, and the local cache."""
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -137,6 +138,17 @@ def test_no_token_is_read_where_no_request_is_sent(hub, tmp_path):
         code, _, err = cli(*command, env=env)
         assert code == 0, err
     assert "HF_TOKEN holds an invalid token" in cli("get", NAME, env=env)[2]
+
+
+def test_list_says_what_another_tool_may_have_left_out(hub, tmp_path):
+    env = hub.env(tmp_path)
+    path = cli("get", NAME, env=env)[1].strip()
+    assert cli("list", env=env)[1].splitlines()[1].endswith("complete")
+    shutil.rmtree(tmp_path / "hub" / "models--org--tiny.model" / ".no_exist")
+    os.remove(os.path.join(path, "tokenizer_config.json"))
+    assert "perhaps incomplete" in cli("list", env=env)[1]
+    assert cli("get", NAME, env=env)[0] == 0
+    assert cli("list", env=env)[1].splitlines()[1].endswith("complete")
 
 
 @pytest.mark.parametrize("name", ["../x", "a/..", "a/b:c", "a", "/etc", "a/b/c"])

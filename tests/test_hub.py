@@ -119,11 +119,49 @@ def test_a_new_commit_brings_what_is_new_alone(hub, start_server, tmp_path):
     start_server(*FLAGS, "--offline", "--revision", "1" * 40, env=hub.env(tmp_path))
 
 
+def fill(home, names):
+    """Puts files into the cache as another tool does that has a use for these alone."""
+    folder = folder_of(home)
+    (folder / "refs").mkdir(parents=True, exist_ok=True)
+    (folder / "refs" / "main").write_text("1" * 40)
+    snapshot = folder / "snapshots" / ("1" * 40)
+    for name in names:
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).write_bytes(ENCODER[name])
+
+
+ENCODER = {**{name: b"{}" for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "1_Pooling/config.json")},
+           "model.safetensors": b"weights", "modules.json": b'[{"path": "1_Pooling"}]'}
+
+
+def test_a_cache_that_another_tool_has_filled_in_part(hub, tmp_path):
+    """The hub is asked for what is missing; without it, what is missing is named, or may be missing."""
+    hub.add(NAME, ENCODER)
+    env = hub.env(tmp_path)
+    fill(tmp_path, ("config.json", "tokenizer.json", "tokenizer_config.json"))  # AutoTokenizer
+    code, log = run("get", NAME, "--offline", env=env)
+    assert code == 1 and "has no model.safetensors and no model.safetensors.index.json, and the hub is not contacted" in log
+    fill(tmp_path, ("model.safetensors",))  # AutoModel
+    code, log = run("get", NAME, "--offline", env=env)
+    assert code == 0 and "whether the model has modules.json, " in log and f"`millraced get {NAME}`" in log
+    assert "1_Pooling/config.json" in log and "tokenizer.json" not in log
+    fill(tmp_path, ("modules.json",))
+    code, log = run("get", NAME, "--offline", env=env)
+    assert code == 1 and "has no 1_Pooling/config.json, and the hub is not contacted" in log
+    assert run("get", NAME, env=env)[0] == 0
+    assert [path for _, method, path, _ in hub.seen if method == "GET" and "/resolve/" in path] == [
+        f"/{NAME}/resolve/{'1' * 40}/1_Pooling/config.json"]
+    # What the hub does not have is known from then on, to Python's huggingface_hub as well.
+    code, log = run("get", NAME, "--offline", env=env)
+    assert code == 0 and "warning" not in log
+    assert (folder_of(tmp_path) / ".no_exist" / ("1" * 40) / "chat_template.jinja").exists()
+
+
 def test_a_revision_may_be_a_branch_with_a_slash(hub, start_server, tmp_path):
     hub.models[NAME]["refs"] = ["refs/pr/1"]
     start_server(*FLAGS, "--revision", "refs/pr/1", env=hub.env(tmp_path)).stop()
     start_server(*FLAGS, "--revision", "refs/pr/1", "--offline", env=hub.env(tmp_path))
-    assert "revision main is not in the cache" in fails(hub, tmp_path, "--offline")
+    assert f"the cache, {tmp_path}/hub, has no revision main" in fails(hub, tmp_path, "--offline")
 
 
 def test_the_tokenizer_has_a_revision_of_its_own(hub, start_server, tmp_path):
