@@ -18,6 +18,7 @@
 #include "hub/cached_snapshot.h"
 #include "hub/model_name.h"
 #include "hub/options.h"
+#include "hub/partial_file.h"
 
 namespace millrace {
 namespace {
@@ -128,14 +129,31 @@ bool IsBeingFetched(const fs::path& locks) {
   return false;
 }
 
-uint64_t BytesOf(const fs::path& blobs) {
+// Returns the bytes of the files, without the holes of those that are fetched in part.
+uint64_t BytesOf(const std::vector<fs::path>& files) {
   uint64_t bytes = 0;
-  for (const fs::path& blob : Entries(blobs)) {
+  for (const fs::path& file : files) {
     std::error_code error;
-    const uintmax_t size = fs::file_size(blob, error);
-    if (!error) bytes += size;
+    const uintmax_t size = fs::file_size(file, error);
+    if (!error) bytes += std::min<uintmax_t>(size, PartialFile::BytesOnDisk(file));
   }
   return bytes;
+}
+
+// Adds what downloads of a repository have begun, and what they left where no revision has a file.
+void AddBegun(const fs::path& cache, const std::string& repository, bool has_revisions,
+              std::vector<CachedModel>& models) {
+  const HubCache place(cache.string(), repository);
+  std::vector<fs::path> files = place.Incomplete();
+  if (files.empty() && has_revisions) return;
+  const fs::path blobs = place.Blob("x").parent_path();
+  if (!has_revisions) files = Entries(blobs);
+  if (files.empty()) return;
+  const bool running =
+      IsBeingFetched(cache / ".locks" / blobs.parent_path().filename());
+  models.push_back({repository, "", BytesOf(files),
+                    running ? "being fetched"
+                            : "a fetch broke off: `millraced get` it again, or `millraced rm` it"});
 }
 
 }  // namespace
@@ -146,9 +164,11 @@ absl::StatusOr<std::vector<CachedModel>> ListCachedModels() {
   for (const fs::path& root : Entries(cache)) {
     const std::optional<std::string> repository = RepositoryOf(root.filename().string());
     if (!repository.has_value()) continue;
+    const size_t before = models.size();
     for (const std::string& revision : Revisions(root)) {
       AddRevision(cache, *repository, revision, models);
     }
+    AddBegun(cache, *repository, models.size() > before, models);
   }
   return models;
 }
@@ -172,7 +192,7 @@ absl::StatusOr<uint64_t> RemoveCachedModel(const std::string& name) {
     return absl::FailedPreconditionError(
         StrCat("rm: another process is fetching ", name, ": try again when it has ended"));
   }
-  const uint64_t bytes = BytesOf(root / "blobs");
+  const uint64_t bytes = BytesOf(Entries(root / "blobs"));
   // It is gone at once for those who look for it, and not file by file.
   const fs::path gone = cache / StrCat(".removed.", RandomBits(), ".", root.filename().string());
   fs::rename(root, gone, error);

@@ -12,13 +12,14 @@ namespace millrace {
 
 struct CachedModel {
   std::string name;      // as --model takes it: "org/name", or "org/name:FILE.gguf"
-  std::string revision;  // as --revision takes it: a branch, a tag, or a commit
+  std::string revision;  // as --revision takes it: a branch, a tag, or a commit; empty: of what a
+                         // download has begun, no revision has a file yet
   uint64_t bytes;        // of its files
   std::string missing;   // what it lacks to be served without a network; empty: nothing
 };
 
-// Returns the models of the cache by name, each revision and each GGUF file by itself. What is no
-// model's folder is left out. FailedPrecondition: the environment names no cache.
+// Returns the models of the cache by name, each revision and each GGUF file by itself, and what
+// downloads of a repository have begun. What is no model's folder is left out. FailedPrecondition: the environment names no cache.
 absl::StatusOr<std::vector<CachedModel>> ListCachedModels();
 
 // Removes a repository, "org/name", with all its revisions, and returns the bytes that its files

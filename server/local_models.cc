@@ -44,7 +44,9 @@ absl::Status ListModels() {
   }
   size_t names = 5;
   size_t revisions = 8;
-  const auto shown = [](const CachedModel& model) { return model.revision.substr(0, 12); };
+  const auto shown = [](const CachedModel& model) {
+    return model.revision.empty() ? "-" : model.revision.substr(0, 12);
+  };
   for (const CachedModel& model : models) {
     names = std::max(names, model.name.size());
     revisions = std::max(revisions, shown(model).size());

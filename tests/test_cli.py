@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from daemon import environment, program
+from daemon import environment, program, wait_until
+from hub_server import Fault
 from test_hub import FILES, NAME
 from test_hub import hub  # noqa: F401  (a fixture)
 
@@ -121,6 +122,35 @@ def test_get_list_and_rm(hub, tmp_path):
     assert [file for _, _, files in os.walk(tmp_path / "hub") for file in files] == []
     code, _, err = cli("rm", NAME, env=env)
     assert code == 1 and "is not in the cache" in err
+
+
+def test_a_fetch_that_broke_off_is_listed_and_removed(hub, tmp_path):
+    env = hub.env(tmp_path)
+    hub.add(NAME, {"config.json": b"{}", "model.safetensors": bytes(1 << 20)})
+    hub.faults.append(Fault("GET storage/", times=99, slow=20_000))
+    with subprocess.Popen([program(), "get", NAME], env=environment(env), stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: hub.requests("GET", "", "storage"))
+        (row,) = cli("list", env=env)[1].splitlines()[1:]
+        assert row.split()[:2] == [NAME, "-"] and row.endswith("being fetched")
+        assert cli("rm", NAME, env=env)[0] == 1
+        process.kill()
+    (row,) = cli("list", env=env)[1].splitlines()[1:]
+    assert row.split()[:2] == [NAME, "-"] and "a fetch broke off" in row
+    assert cli("rm", NAME, env=env)[0] == 0
+    assert "no models" in cli("list", env=env)[1]
+    assert not [file for _, _, files in os.walk(tmp_path / "hub") for file in files]
+
+
+def test_a_fetch_that_broke_off_is_listed_beside_what_is_complete(hub, tmp_path):
+    env = hub.env(tmp_path)
+    cli("get", NAME, env=env)
+    blob = tmp_path / "hub" / "models--org--tiny.model" / "blobs" / f"{'0' * 64}.incomplete"
+    with open(blob, "wb") as file:
+        file.truncate(1 << 40)  # a hole
+    complete, begun = cli("list", env=env)[1].splitlines()[1:]
+    assert complete.endswith("complete")
+    assert begun.split()[:4] == [NAME, "-", "0", "B"] and "a fetch broke off" in begun
+    assert "TB" not in cli("rm", NAME, env=env)[1]
 
 
 def test_list_leaves_out_what_is_no_models_folder(hub, tmp_path):
