@@ -49,7 +49,7 @@ set(_kernel kernels/*)
 millrace_folder(base            SEES                               USES absl spdlog crypto)
 millrace_folder(config          SEES base                          USES absl yaml json)
 millrace_folder(formats         SEES base                          USES absl json)
-millrace_folder(hub             SEES base formats/json.h formats/json_fields.h
+millrace_folder(hub             SEES base formats/gguf_split.h formats/json.h formats/json_fields.h
                                 USES absl curl)
 
 # Tests compare the kernels that read the blocks of model files with the host's readers.

@@ -1,13 +1,26 @@
 #include "formats/gguf.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <optional>
+#include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/families/families.h"
+#include "formats/gguf_split.h"
+#include "formats/hf_names.h"
 
 namespace millrace {
 namespace {
+
+// Metadata of a model that is split into several files.
+constexpr std::string_view kSplitCount = "split.count";
+constexpr std::string_view kSplitNumber = "split.no";              // from 0
+constexpr std::string_view kSplitTensors = "split.tensors.count";  // of all files
+constexpr int64_t kMaxSplit = 1024;
 
 std::string_view TypeName(const GgufValue& value) {
   static constexpr std::string_view kNames[] = {
@@ -16,6 +29,68 @@ std::string_view TypeName(const GgufValue& value) {
 }
 
 }  // namespace
+
+absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
+  std::vector<TensorInfo> tensors;
+  MILLRACE_ASSIGN_OR_RETURN(GgufFile file, Parse(path, &tensors));
+  MILLRACE_RETURN_IF_ERROR(file.AddParts(path, &tensors));
+  MILLRACE_RETURN_IF_ERROR(file.ListTensors(absl::MakeSpan(tensors)));
+  return file;
+}
+
+absl::Status GgufFile::AddParts(const std::string& path, std::vector<TensorInfo>* tensors) {
+  if (Find(kSplitCount) == nullptr) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t count, Int(kSplitCount, 0, kMaxSplit));
+  if (count <= 1) return absl::OkStatus();
+  const std::optional<GgufPart> named = ParseGgufPart(path);
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t number, Int(kSplitNumber, 0, count - 1));
+  if (!named.has_value() || named->count != count || named->number != number + 1) {
+    return absl::InvalidArgumentError(
+        StrCat(base_name(), ": is file ", number + 1, " of ", count,
+               ", must have a name like m-00001-of-00003.gguf that says so"));
+  }
+  if (number != 0) {
+    return absl::InvalidArgumentError(StrCat(base_name(), ": is file ", number + 1, " of ", count,
+                                             ": name the first of them, which has the metadata"));
+  }
+  for (int i = 1; i < named->count; ++i) {
+    std::vector<TensorInfo> more;
+    MILLRACE_ASSIGN_OR_RETURN(GgufFile part, Parse(named->Name(i + 1), &more));
+    MILLRACE_RETURN_IF_ERROR(part.Int(kSplitNumber, i, i).status());
+    MILLRACE_RETURN_IF_ERROR(part.Int(kSplitCount, count, count).status());
+    for (TensorInfo& tensor : more) tensor.file = i;
+    std::move(more.begin(), more.end(), std::back_inserter(*tensors));
+    files_.push_back(std::move(part.files_[0]));
+  }
+  if (Find(kSplitTensors) == nullptr) return absl::OkStatus();
+  const auto total = static_cast<int64_t>(tensors->size());
+  return Int(kSplitTensors, total, total).status();
+}
+
+absl::Status GgufFile::ListTensors(absl::Span<TensorInfo> tensors) {
+  const GgufValue* architecture = Find("general.architecture");
+  const Family* family = nullptr;
+  if (architecture != nullptr && std::holds_alternative<std::string_view>(*architecture)) {
+    family = FindFamily(std::get<std::string_view>(*architecture));
+  }
+  for (TensorInfo& tensor : tensors) {
+    // A linear with one output, of which converters leave the dimension out.
+    if (tensor.shape.size() == 1 && tensor.name.ends_with("ffn_gate_inp_shexp.weight")) {
+      tensor.shape.insert(tensor.shape.begin(), 1);
+    }
+    std::string name = GgufName(tensor.name, family);
+    const bool as_it_is = name == tensor.name;
+    if (as_it_is ? tensors_.Add(tensor, tensor.name) : tensors_.AddAs(tensor, std::move(name))) {
+      continue;
+    }
+    return absl::InvalidArgumentError(StrCat(files_[tensor.file].base_name(), ": tensor ",
+                                             Printable(tensor.name),
+                                             ": comes twice, by another name or in another file"));
+  }
+  return Annotate(tensors_.CutExperts([](std::string_view name) { return std::string(name); },
+                                      GateOrder::kHalves),
+                  base_name());
+}
 
 const GgufValue* GgufFile::Find(std::string_view key) const {
   const auto it = metadata_.find(key);

@@ -31,7 +31,8 @@ struct GgufArray {
 // A metadata value. Unsigned, signed and floating numbers of every width are widened.
 using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray>;
 
-// A memory-mapped GGUF file. Open() checks the whole header, so that whatever this class hands out
+// A memory-mapped GGUF file, or the files that one is split into (gguf_split.h), whose metadata the
+// first of them has. Open() checks the whole header, so that whatever this class hands out
 // lies inside the file: every count, length, offset, shape and type, that no name comes twice and
 // that no two tensors overlap. Numbers inside tensors are not looked at.
 //
@@ -41,9 +42,10 @@ using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view
 // Thread-safe once open. Views stay valid for the object's life, also when it is moved.
 class GgufFile : public TensorSource {
  public:
+  // Opens the file and, where it is the first of several, the others, which lie beside it.
   static absl::StatusOr<GgufFile> Open(const std::string& path);
 
-  const std::string& base_name() const override { return file_.base_name(); }
+  const std::string& base_name() const override { return files_[0].base_name(); }
 
   // Metadata. Find() returns nullptr for an absent key; the typed getters return NOT_FOUND for it
   // and INVALID_ARGUMENT for a value of another type or outside of [min, max].
@@ -62,21 +64,33 @@ class GgufFile : public TensorSource {
   const TensorInfo* FindTensor(std::string_view name) const override;
   std::string NameInFile(std::string_view name) const override;
 
-  int FileDescriptor(const TensorInfo&) const override { return file_.fd(); }
-  void DropPages(const TensorInfo& tensor) const override { file_.DropPages(Data(tensor)); }
-  void DropPages() const override { file_.DropPages(file_.bytes()); }
+  int FileDescriptor(const TensorInfo& tensor) const override { return files_[tensor.file].fd(); }
+  void DropPages(const TensorInfo& tensor) const override {
+    files_[tensor.file].DropPages(Data(tensor));
+  }
+  void DropPages() const override {
+    for (const MappedFile& file : files_) file.DropPages(file.bytes());
+  }
 
  protected:
-  absl::Span<const uint8_t> FileBytes(int) const override { return file_.bytes(); }
+  absl::Span<const uint8_t> FileBytes(int file) const override { return files_[file].bytes(); }
 
  private:
   friend class GgufParser;
-  explicit GgufFile(MappedFile file) : file_(std::move(file)) {}
+  explicit GgufFile(MappedFile file) { files_.push_back(std::move(file)); }
+
+  // Reads the header of one file into an object without tensors, which go to `tensors` as the file
+  // has them.
+  static absl::StatusOr<GgufFile> Parse(const std::string& path, std::vector<TensorInfo>* tensors);
+  // Adds the tensors of the other files, if this is the first of several at `path`.
+  absl::Status AddParts(const std::string& path, std::vector<TensorInfo>* tensors);
+  // Takes tensors by the names and in the shapes that models have.
+  absl::Status ListTensors(absl::Span<TensorInfo> tensors);
 
   template <typename T>
   absl::StatusOr<const T*> Get(std::string_view key, std::string_view expected) const;
 
-  MappedFile file_;
+  std::vector<MappedFile> files_;
   absl::flat_hash_map<std::string_view, GgufValue, StringHash> metadata_;
   TensorList tensors_;
 };

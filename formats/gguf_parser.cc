@@ -10,8 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/families/families.h"
-#include "formats/hf_names.h"
 
 namespace millrace {
 namespace {
@@ -81,7 +79,7 @@ T LoadNumber(const uint8_t* from) {
 // Reads the header front to back into a GgufFile.
 class GgufParser {
  public:
-  explicit GgufParser(GgufFile* file) : file_(file), bytes_(file->file_.bytes()) {}
+  explicit GgufParser(GgufFile* file) : file_(file), bytes_(file->files_[0].bytes()) {}
 
   absl::Status Parse() {
     uint64_t tensors, pairs;
@@ -92,9 +90,10 @@ class GgufParser {
     tensors_.reserve(tensors);
     names_.reserve(tensors);
     for (uint64_t i = 0; i < tensors; ++i) MILLRACE_RETURN_IF_ERROR(ParseTensor(i, alignment));
-    MILLRACE_RETURN_IF_ERROR(PlaceTensors(alignment));
-    return ListTensors();
+    return PlaceTensors(alignment);
   }
+
+  std::vector<TensorInfo> TakeTensors() { return std::move(tensors_); }
 
  private:
   // --- the cursor: false at the end of the file ---
@@ -335,33 +334,6 @@ class GgufParser {
     return absl::OkStatus();
   }
 
-  // Gives the file its tensors by the names and in the shapes that models have.
-  absl::Status ListTensors() {
-    const GgufValue* architecture = file_->Find("general.architecture");
-    const Family* family = nullptr;
-    if (architecture != nullptr && std::holds_alternative<std::string_view>(*architecture)) {
-      family = FindFamily(std::get<std::string_view>(*architecture));
-    }
-    for (TensorInfo& tensor : tensors_) {
-      // A linear with one output, of which converters leave the dimension out.
-      if (tensor.shape.size() == 1 && tensor.name.ends_with("ffn_gate_inp_shexp.weight")) {
-        tensor.shape.insert(tensor.shape.begin(), 1);
-      }
-      std::string name = GgufName(tensor.name, family);
-      const std::string field = StrCat("tensor ", Printable(tensor.name));
-      const bool as_it_is = name == tensor.name;
-      if (as_it_is ? file_->tensors_.Add(tensor, tensor.name)
-                   : file_->tensors_.AddAs(tensor, std::move(name))) {
-        continue;
-      }
-      return Bad(field, ": comes twice, by another name");
-    }
-    return Annotate(
-        file_->tensors_.CutExperts([](std::string_view name) { return std::string(name); },
-                                   GateOrder::kHalves),
-        file_->base_name());
-  }
-
   GgufFile* file_;
   absl::Span<const uint8_t> bytes_;
   size_t position_ = 0;
@@ -369,10 +341,13 @@ class GgufParser {
   absl::flat_hash_set<std::string_view, StringHash> names_;
 };
 
-absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
+absl::StatusOr<GgufFile> GgufFile::Parse(const std::string& path,
+                                         std::vector<TensorInfo>* tensors) {
   MILLRACE_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
   GgufFile file(std::move(mapped));
-  MILLRACE_RETURN_IF_ERROR(GgufParser(&file).Parse());
+  GgufParser parser(&file);
+  MILLRACE_RETURN_IF_ERROR(parser.Parse());
+  *tensors = parser.TakeTensors();
   return file;
 }
 

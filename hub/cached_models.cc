@@ -14,6 +14,7 @@
 #include "base/random_bits.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/gguf_split.h"
 #include "hub/cache.h"
 #include "hub/cached_snapshot.h"
 #include "hub/model_name.h"
@@ -26,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kFolderPrefix = "models--";
+constexpr char kIncomplete[] = "files are missing: fetch it with `millraced get`";
 
 absl::StatusOr<fs::path> CacheFolder() {
   MILLRACE_ASSIGN_OR_RETURN(const HubOptions options, HubOptionsOfEnvironment());
@@ -92,7 +94,7 @@ void AddRevision(const fs::path& cache, const std::string& repository, const std
   const fs::path snapshot = place.Snapshot(*commit);
   uint64_t folder_bytes = 0;
   bool has_config = false;
-  size_t num_gguf = 0;
+  std::map<std::string, uint64_t> gguf;  // by name, of several parts the first's
   for (const std::string& file : place.Files(*commit)) {
     std::error_code error;
     const uintmax_t bytes = fs::file_size(snapshot / file, error);
@@ -102,19 +104,23 @@ void AddRevision(const fs::path& cache, const std::string& repository, const std
       folder_bytes += bytes;
       continue;
     }
-    ++num_gguf;
-    models.push_back({StrCat(repository, ":", file), revision, bytes, ""});
+    const std::optional<GgufPart> part = ParseGgufPart(file);
+    gguf[part.has_value() ? part->Name(1) : file] += bytes;
   }
-  if (num_gguf > 0 && !has_config) return;
+  for (const auto& [file, bytes] : gguf) {
+    const bool whole = FindCached(place, revision, file, HubContent::kModel).ok();
+    models.push_back({StrCat(repository, ":", file), revision, bytes, whole ? "" : kIncomplete});
+  }
+  if (!gguf.empty() && !has_config) return;
   CachedModel model{repository, revision, folder_bytes, ""};
   const absl::StatusOr<CachedSnapshot> found =
       FindCached(place, revision, /*wanted=*/"", HubContent::kModel);
   if (!found.ok()) {
-    model.missing = "files are missing: fetch it with `millraced get`";
+    model.missing = kIncomplete;
   } else if (!found->unknown.empty()) {
     model.missing = "perhaps incomplete: `millraced get` asks the hub";
   }
-  if (num_gguf == 0 || found.ok()) models.push_back(std::move(model));
+  if (gguf.empty() || found.ok()) models.push_back(std::move(model));
 }
 
 // Returns whether some process holds a lock on one of the repository's files.
@@ -149,8 +155,7 @@ void AddBegun(const fs::path& cache, const std::string& repository, bool has_rev
   const fs::path blobs = place.Blob("x").parent_path();
   if (!has_revisions) files = Entries(blobs);
   if (files.empty()) return;
-  const bool running =
-      IsBeingFetched(cache / ".locks" / blobs.parent_path().filename());
+  const bool running = IsBeingFetched(cache / ".locks" / blobs.parent_path().filename());
   models.push_back({repository, "", BytesOf(files),
                     running ? "being fetched"
                             : "a fetch broke off: `millraced get` it again, or `millraced rm` it"});

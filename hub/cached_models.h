@@ -19,7 +19,8 @@ struct CachedModel {
 };
 
 // Returns the models of the cache by name, each revision and each GGUF file by itself, and what
-// downloads of a repository have begun. What is no model's folder is left out. FailedPrecondition: the environment names no cache.
+// downloads of a repository have begun. What is no model's folder is left out. FailedPrecondition:
+// the environment names no cache.
 absl::StatusOr<std::vector<CachedModel>> ListCachedModels();
 
 // Removes a repository, "org/name", with all its revisions, and returns the bytes that its files

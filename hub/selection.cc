@@ -1,11 +1,13 @@
 #include "hub/selection.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "absl/strings/ascii.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/gguf_split.h"
 #include "formats/json.h"
 #include "formats/json_fields.h"
 #include "hub/model_name.h"
@@ -45,9 +47,18 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// Returns whether a file's name ends in the tag, as in SmolLM2-135M-Instruct-Q4_K_M.gguf.
-bool HasTag(std::string_view name, std::string_view tag) {
-  std::string stem = Lower(name.substr(0, name.size() - 5));
+// Returns the first of the files that a model is split into, for any of them; other names as they
+// are.
+std::string FirstPart(const std::string& name) {
+  const std::optional<GgufPart> part = ParseGgufPart(name);
+  return part.has_value() ? part->Name(1) : name;
+}
+
+// Returns whether a file's name ends in the tag, as in SmolLM2-135M-Instruct-Q4_K_M.gguf, or its
+// name before it was split.
+bool HasTag(const std::string& name, std::string_view tag) {
+  const std::optional<GgufPart> part = ParseGgufPart(name);
+  const std::string stem = Lower(part.has_value() ? part->prefix : name.substr(0, name.size() - 5));
   const std::string wanted = Lower(tag);
   return stem.ends_with(wanted) && stem.size() > wanted.size() &&
          !absl::ascii_isalnum(stem[stem.size() - wanted.size() - 1]);
@@ -68,13 +79,15 @@ std::string Some(const std::vector<std::string>& names) {
 absl::StatusOr<std::string> SelectGguf(const std::vector<std::string>& files,
                                        const std::string& wanted) {
   if (Contains(files, wanted)) {
-    if (IsGguf(wanted)) return wanted;
+    if (IsGguf(wanted)) return FirstPart(wanted);
     return absl::InvalidArgumentError(
         StrCat(Printable(wanted), " is no .gguf file; allowed behind the colon: one, or a tag"));
   }
   std::vector<std::string> all, tagged;
-  for (const std::string& file : files) {
-    if (!IsGguf(file)) continue;
+  for (const std::string& name : files) {
+    if (!IsGguf(name)) continue;
+    const std::string file = FirstPart(name);
+    if (Contains(all, file)) continue;
     all.push_back(file);
     if (!wanted.empty() && HasTag(file, wanted)) tagged.push_back(file);
   }
@@ -100,7 +113,11 @@ absl::StatusOr<Selection> Select(const std::vector<std::string>& files, const st
       return absl::NotFoundError(StrCat("has neither ", main, " nor a .gguf file"));
     }
     MILLRACE_ASSIGN_OR_RETURN(selection.gguf, SelectGguf(files, wanted));
-    selection.files = {*selection.gguf};
+    const std::optional<GgufPart> part = ParseGgufPart(*selection.gguf);
+    selection.files = part.has_value() ? part->Names() : std::vector{*selection.gguf};
+    for (const std::string& file : selection.files) {
+      if (!Contains(files, file)) return absl::NotFoundError(StrCat("has no ", Printable(file)));
+    }
     if (wanted.empty()) selection.absent = {main};
     return selection;
   }

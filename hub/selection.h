@@ -20,13 +20,14 @@ struct Selection {
   std::vector<std::string> files;
   // Those that would have been selected as well, had the repository had them.
   std::vector<std::string> absent;
-  // The GGUF file, if it is the whole model.
+  // The GGUF file, if it is the whole model; of several that it is split into, the first.
   std::optional<std::string> gguf;
   // True if `files` contains the index, whose Shards are needed too.
   bool has_index = false;
 };
 
-// Selects from `files`, a repository's files. `wanted` is a GGUF file's name or tag, or empty.
+// Selects from `files`, a repository's files. `wanted` is a GGUF file's name or tag, or empty; the
+// name of one of several that a model is split into stands for all.
 // Errors name the candidates: NOT_FOUND, or INVALID_ARGUMENT if the choice is ambiguous.
 absl::StatusOr<Selection> Select(const std::vector<std::string>& files, const std::string& wanted,
                                  HubContent content);

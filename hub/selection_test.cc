@@ -94,6 +94,23 @@ TEST(SelectionTest, AGgufFileIsNamedOrHasATagOrIsTheOnlyOne) {
               HasSubstr("README.md is no .gguf file"));
 }
 
+TEST(SelectionTest, AllFilesOfAModelThatIsSplitAreSelected) {
+  const Names files = {"Q8/m-Q8_0-00001-of-00002.gguf", "Q8/m-Q8_0-00002-of-00002.gguf",
+                       "m-Q4_0.gguf", "m-F16-00002-of-00003.gguf", "m-F16-00003-of-00003.gguf"};
+  for (const char* wanted :
+       {"Q8_0", "Q8/m-Q8_0-00001-of-00002.gguf", "Q8/m-Q8_0-00002-of-00002.gguf"}) {
+    const auto model = Select(files, wanted, HubContent::kModel);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->gguf, files[0]);
+    EXPECT_THAT(model->files, ElementsAre(files[0], files[1]));
+  }
+  EXPECT_THAT(ErrorOf(Select(files, "F16", HubContent::kModel).status()),
+              HasSubstr("has no m-F16-00001-of-00003.gguf"));
+  EXPECT_THAT(ErrorOf(Select(files, "", HubContent::kModel).status()),
+              HasSubstr("there are Q8/m-Q8_0-00001-of-00002.gguf, m-Q4_0.gguf, m-F16-00001-of-"));
+  EXPECT_EQ(Select({files[0], files[1]}, "", HubContent::kModel)->gguf, files[0]);
+}
+
 TEST(SelectionTest, SaysWhatAModelLacks) {
   EXPECT_THAT(ErrorOf(Select({"README.md"}, "", HubContent::kModel).status()),
               HasSubstr("has neither config.json nor a .gguf file"));

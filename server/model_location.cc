@@ -15,6 +15,7 @@
 #include "config/settings_table.h"
 #include "executors/factory.h"
 #include "executors/nodes.h"
+#include "formats/gguf_split.h"
 #include "hub/hub.h"
 
 namespace millrace {
@@ -177,6 +178,7 @@ std::string ModelName(const Settings& settings, const std::string& path) {
   if (path != settings.model && IsHubModel(settings.model)) return settings.model;
   std::filesystem::path file(path);
   if (!file.has_filename()) file = file.parent_path();  // a folder with a slash at its end
+  if (const auto part = ParseGgufPart(file.filename().string())) return part->prefix;
   const bool is_file = file.extension() == ".gguf" || IsPackage(path);
   return (is_file ? file.stem() : file.filename()).string();
 }

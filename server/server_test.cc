@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include "server/model_location.h"
+
 namespace millrace {
 namespace {
 
@@ -20,6 +22,11 @@ TEST(ServerTest, ASignalWhileItLoadsEndsItBeforeItIsReady) {
   const auto server = Server::Start(settings, {[] {}, [] {}, [] {}}, stop);
   EXPECT_TRUE(absl::IsCancelled(server.status())) << server.status();
   EXPECT_NE(access(settings.ready_file.c_str(), F_OK), 0);
+}
+
+TEST(ModelLocationTest, AModelThatIsSplitHasTheNameOfItsParts) {
+  EXPECT_EQ(ModelName(Settings(), "/x/m-Q4_0-00001-of-00003.gguf"), "m-Q4_0");
+  EXPECT_EQ(ModelName(Settings(), "/x/m-Q4_0.gguf"), "m-Q4_0");
 }
 
 }  // namespace

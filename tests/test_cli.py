@@ -153,6 +153,27 @@ def test_a_fetch_that_broke_off_is_listed_beside_what_is_complete(hub, tmp_path)
     assert "TB" not in cli("rm", NAME, env=env)[1]
 
 
+def test_the_files_of_a_split_gguf_model_are_one(hub, tmp_path):
+    env = hub.env(tmp_path)
+    files = {f"Q8_0/m-Q8_0-0000{i}-of-00003.gguf": bytes(2000) for i in (1, 2, 3)}
+    hub.add(NAME, {**files, "m-Q4_0.gguf": b"x"})
+    code, path, err = cli("get", f"{NAME}:Q8_0", env=env)
+    assert code == 0, err
+    first, _, last = (os.path.join(path.strip().removesuffix("Q8_0/m-Q8_0-00001-of-00003.gguf"), name) for name in files)
+    assert path.strip() == first and not hub.requests("GET", "m-Q4_0.gguf")
+    (row,) = cli("list", env=env)[1].splitlines()[1:]
+    assert row.split() == [f"{NAME}:Q8_0/m-Q8_0-00001-of-00003.gguf", "main", "6.0", "kB", "complete"]
+    os.remove(last)
+    assert "files are missing" in cli("list", env=env)[1]
+    code, _, err = cli("get", f"{NAME}:Q8_0", "--offline", env=env)
+    assert code == 1 and "has no Q8_0/m-Q8_0-00003-of-00003.gguf, and the hub is not contacted" in err
+    # Of a repository that lacks a part, nothing is fetched.
+    del hub.models[NAME]["files"]["Q8_0/m-Q8_0-00003-of-00003.gguf"]
+    hub.seen.clear()
+    code, _, err = cli("get", f"{NAME}:Q8_0", env=env)
+    assert code == 1 and f"{NAME}: has no Q8_0/m-Q8_0-00003-of-00003.gguf" in err and not hub.requests("GET", "/resolve/")
+
+
 def test_list_leaves_out_what_is_no_models_folder(hub, tmp_path):
     env = hub.env(tmp_path)
     cli("get", NAME, env=env)
