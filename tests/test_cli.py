@@ -66,6 +66,24 @@ def test_the_doctor_finds_nothing_and_then_a_taken_port(start_server):
     assert f"ERROR    port {taken}: is taken" in out and "--admin-port" in out
 
 
+@pytest.mark.model
+def test_the_doctor_says_what_it_has_not_checked(hub, tmp_path):
+    ports = ("--http-port", "0", "--grpc-port", "0", "--admin-port", "0")
+    code, out, _ = cli("doctor", os.environ["MILLRACE_MODEL"], *ports)
+    assert code == 0 and out.endswith("Nothing that was checked is wrong; not checked: loading.\n"), out
+    code, out, _ = cli("doctor", os.environ["MILLRACE_MODEL"], *ports, "--max-model-len", "100000", "--tool-call-parser", "mine")
+    assert code == 1 and "ERROR    max-model-len: 100000 is more than the model's 8192" in out
+    assert "ERROR    tokenizer and parsers: tool-call-parser is mine; allowed: " in out
+    env = hub.env(tmp_path)
+    code, out, _ = cli("doctor", NAME, *ports, env=env)
+    assert code == 0 and f"unknown  model: {NAME} is not whole in the local cache" in out and "not checked: model.\n" in out
+    code, out, _ = cli("doctor", NAME, *ports, "--offline", env=env)
+    assert code == 1 and "has no revision main" in out
+    code, out, _ = cli("doctor", os.environ["MILLRACE_MODEL"], *ports, "--tokenizer", NAME, env=env)
+    assert code == 0 and "not checked: loading, tokenizer.\n" in out
+    assert not hub.seen
+
+
 def test_the_doctor_of_a_machine_without_a_gpu():
     if os.path.exists("/dev/nvidia0"):
         pytest.skip("this machine has a GPU")

@@ -22,6 +22,7 @@
 #include "server/doctor/gpu_driver.h"
 #include "server/doctor/machine_memory.h"
 #include "server/doctor/memory_plan.h"
+#include "server/doctor/start_checks.h"
 #include "server/model_location.h"
 
 namespace millrace {
@@ -46,7 +47,12 @@ class Examination {
     CheckProcessor();
     CheckLimits();
     CheckGpu();
-    if (settings_.device != Device::kFake) CheckModel();
+    for (Finding& finding : ExamineStart(settings_)) findings_.push_back(std::move(finding));
+    if (settings_.device != Device::kFake) {
+      CheckModel();
+    } else {
+      CheckText("");
+    }
     CheckPort("http-port", settings_.host, settings_.http_port);
     CheckPort("grpc-port", settings_.host, settings_.grpc_port);
     CheckPort("admin-port", "127.0.0.1", settings_.admin_port);
@@ -169,8 +175,11 @@ class Examination {
     offline.offline = true;
     const absl::StatusOr<std::string> path = ModelPath(offline);
     if (!path.ok()) {
-      if (IsHubModel(settings_.model) && !settings_.offline) {
-        Add(Verdict::kWarning, "model", StrCat(settings_.model, " is not in the local cache"),
+      if (absl::IsNotFound(path.status()) && IsHubModel(settings_.model) && !settings_.offline) {
+        Add(Verdict::kUnknown, "model",
+            StrCat(settings_.model,
+                   " is not whole in the local cache; neither it nor its tokenizer nor what it "
+                   "takes of the memory is checked"),
             StrCat("the server will fetch it; `millraced get ", settings_.model, "` does so now"));
       } else {
         Add(Verdict::kError, "model", Message(path.status()), "name one that is there");
@@ -178,8 +187,11 @@ class Examination {
       return;
     }
     if (IsPackage(*path)) {
-      Add(access(path->c_str(), R_OK) == 0 ? Verdict::kOk : Verdict::kError, "model", *path,
-          access(path->c_str(), R_OK) == 0 ? "" : "there is no such file, or it cannot be read");
+      const bool readable = access(path->c_str(), R_OK) == 0;
+      Add(readable ? Verdict::kUnknown : Verdict::kError, "model",
+          StrCat(*path, readable ? ": what is in the package is not checked"
+                                 : ": there is no such file, or it cannot be read"));
+      if (!settings_.tokenizer.empty()) CheckText(*path);
       return;
     }
     const absl::StatusOr<OpenedModel> model =
@@ -192,24 +204,50 @@ class Examination {
     Add(Verdict::kOk, "model",
         StrCat(*path, ": ", model->config.architecture, ", ", model->config.num_layers(),
                " layers"));
+    if (settings_.max_model_len > model->config.context_length) {
+      Add(Verdict::kError, "max-model-len",
+          StrCat(settings_.max_model_len, " is more than the model's ",
+                 model->config.context_length),
+          "lower it, or leave it out");
+    }
+    Add(Verdict::kUnknown, "loading",
+        "the numbers in the weights, and whether the device computes all of the model, are not "
+        "checked");
     CheckText(*path);
-    if (settings_.device != Device::kTorch) CheckMemory(*path);
+    if (settings_.device != Device::kTorch) {
+      CheckMemory(*path);
+    } else {
+      Add(Verdict::kUnknown, "memory", "what LibTorch takes is not checked");
+    }
   }
 
+  // `path` is the model's; empty for the fake device.
   void CheckText(const std::string& path) {
+    const absl::Status sampling = LoadSamplingDefaults(settings_, path).status();
+    if (!sampling.ok()) Add(Verdict::kError, "sampling", Message(sampling), "name another");
+    const ParserNames parsers = {settings_.tool_call_parser, settings_.reasoning_parser};
+    if (settings_.device == Device::kFake) {
+      const absl::Status text = TextSet::Bytes(parsers).status();
+      if (!text.ok()) Add(Verdict::kError, "parsers", Message(text), "name another");
+      return;
+    }
     Settings offline = settings_;
     offline.offline = true;
     const absl::StatusOr<std::string> tokenizer = TokenizerPath(offline, path);
     if (!tokenizer.ok()) {
-      Add(Verdict::kWarning, "tokenizer", Message(tokenizer.status()), "the server will fetch it");
+      const bool fetches = absl::IsNotFound(tokenizer.status()) && !settings_.offline;
+      Add(fetches ? Verdict::kUnknown : Verdict::kError, "tokenizer",
+          fetches ? StrCat(settings_.tokenizer, " is not in the local cache, and is not checked")
+                  : Message(tokenizer.status()),
+          fetches ? "the server will fetch it" : "name one that is there");
       return;
     }
-    const auto text = TextSet::Load(*tokenizer);
+    const auto text = TextSet::Load(*tokenizer, parsers);
     if (text.ok()) {
       Add(Verdict::kOk, "tokenizer", *tokenizer);
     } else {
-      Add(Verdict::kError, "tokenizer", Message(text.status()),
-          "name another model's with --tokenizer");
+      Add(Verdict::kError, "tokenizer and parsers", Message(text.status()),
+          "name another model's with --tokenizer, or another parser");
     }
   }
 
@@ -221,7 +259,7 @@ class Examination {
     }
     const std::string needs = StrCat(plan->place, ": needs ", Mebibytes(plan->total));
     if (!plan->available.has_value()) {
-      Add(Verdict::kWarning, "memory", StrCat(needs, ", and how much there is, is unknown"),
+      Add(Verdict::kUnknown, "memory", StrCat(needs, ", and how much there is, is unknown"),
           "--dry-run lists the parts");
       return;
     }
@@ -293,20 +331,24 @@ bool HasErrors(const std::vector<Finding>& findings) {
 }
 
 std::string FindingsText(const std::vector<Finding>& findings) {
-  static constexpr std::string_view kMarks[] = {"ok     ", "warning", "ERROR  "};
+  static constexpr std::string_view kMarks[] = {"ok     ", "unknown", "warning", "ERROR  "};
   std::string text;
+  std::vector<std::string> unknown;
   size_t counts[std::size(kMarks)] = {};
   for (const Finding& finding : findings) {
     const auto index = static_cast<size_t>(finding.verdict);
     ++counts[index];
+    if (finding.verdict == Verdict::kUnknown) unknown.push_back(finding.subject);
     text += StrCat(kMarks[index], "  ", finding.subject, ": ", finding.fact, "\n");
     if (!finding.advice.empty()) text += StrCat("         do: ", finding.advice, "\n");
   }
   const size_t errors = counts[static_cast<size_t>(Verdict::kError)];
   const size_t warnings = counts[static_cast<size_t>(Verdict::kWarning)];
   return StrCat(text,
-                errors == 0 ? "This machine can serve with these settings"
-                            : StrCat("It cannot serve: ", errors, " errors"),
+                errors > 0 ? StrCat("It cannot serve: ", errors, " errors")
+                : unknown.empty()
+                    ? "This machine can serve with these settings"
+                    : StrCat("Nothing that was checked is wrong; not checked: ", JoinList(unknown)),
                 warnings == 0 ? "" : StrCat("; ", warnings, " warnings"), ".\n");
 }
 

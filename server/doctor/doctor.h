@@ -11,6 +11,7 @@ namespace millrace {
 
 enum class Verdict {
   kOk,
+  kUnknown,  // it was not checked, and may keep the server from serving
   kWarning,  // it can serve, and something is worse than it could be
   kError,    // it cannot serve
 };
@@ -19,14 +20,16 @@ struct Finding {
   Verdict verdict;
   std::string subject;  // "port 8000"
   std::string fact;     // what is so
-  std::string advice;   // what to do; empty where nothing is wrong
+  std::string advice;   // what to do; empty where there is nothing
 };
 
-// Checks the processor, memory, limits, GPU and driver, ports, and the model, in this order.
-// Contacts no other machine: a model that must be fetched is a warning.
+// Checks the processor, limits, GPU and driver, the files that settings name, the model with its
+// text and memory, and the ports, in this order. What it cannot check it names: a model that must
+// be fetched, since it contacts no other machine, and a model's weights, which it does not load.
 std::vector<Finding> Examine(const Settings& settings);
 
-// Returns the findings as lines, worst last summed up in one.
+// Returns the findings as lines, and a last one that sums them up: it says that the machine can
+// serve only if nothing is unknown.
 std::string FindingsText(const std::vector<Finding>& findings);
 
 // Returns whether any finding is an error.

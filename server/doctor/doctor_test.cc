@@ -18,6 +18,7 @@ namespace millrace {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 Settings Fake() {
   Settings settings;
@@ -113,6 +114,36 @@ TEST(DoctorTest, AModelThatIsNotThere) {
   ASSERT_NE(model, nullptr);
   EXPECT_EQ(model->verdict, Verdict::kError);
   EXPECT_THAT(model->fact, HasSubstr("/nowhere/model.gguf: there is no such file or folder"));
+}
+
+TEST(DoctorTest, FilesThatSettingsNameAreRead) {
+  Settings settings = Fake();
+  settings.keys = settings.ssl_certfile = settings.generation_config = "/nowhere/file";
+  settings.ready_file = "/dev/null";
+  settings.tool_call_parser = "none of them";
+  const std::vector<Finding> findings = Examine(settings);
+  for (const char* subject : {"keys", "TLS", "ready-file", "sampling", "parsers"}) {
+    const Finding* const finding = Find(findings, subject);
+    ASSERT_NE(finding, nullptr) << subject;
+    EXPECT_EQ(finding->verdict, Verdict::kError) << subject;
+  }
+  EXPECT_THAT(FindingsText(findings), HasSubstr("ERROR    keys: cannot read /nowhere/file"));
+  settings = Fake();
+  settings.ready_file = "/nowhere/ready";
+  EXPECT_EQ(Find(Examine(settings), "ready-file")->verdict, Verdict::kError);
+  settings.ready_file = testing::TempDir() + "doctor_test_ready";
+  EXPECT_FALSE(HasErrors(Examine(settings)));
+  EXPECT_FALSE(std::filesystem::exists(settings.ready_file));
+}
+
+TEST(DoctorTest, WhatOnlyTheStartCanTellIsNamed) {
+  Settings settings = Fake();
+  settings.nnodes = 2;
+  settings.otlp_traces_endpoint = "http://127.0.0.1:1";
+  const std::string text = FindingsText(Examine(settings));
+  EXPECT_THAT(text, HasSubstr("unknown  nodes: the other nodes"));
+  EXPECT_THAT(text, HasSubstr("Nothing that was checked is wrong; not checked: nodes, traces"));
+  EXPECT_THAT(text, Not(HasSubstr("can serve")));
 }
 
 class MachineMemoryTest : public testing::Test {
