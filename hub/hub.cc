@@ -29,18 +29,25 @@ class Fetcher {
         cache_(options.cache, name_.repository) {}
 
   absl::StatusOr<std::string> Run() {
-    if (options_.offline) return Cached();
-    const std::optional<std::string> known = cache_.Commit(request_.revision);
+    const absl::StatusOr<CachedSnapshot> cached =
+        FindCached(cache_, request_.revision, name_.file, request_.content);
+    const std::string lack =
+        StrCat("the cache, ", options_.cache, ", ", std::string(cached.status().message()));
+    if (options_.offline) {
+      if (cached.ok()) return Use(*cached);
+      if (!absl::IsNotFound(cached.status())) return About(cached.status());
+      return absl::NotFoundError(StrCat("hub: ", name_.repository, ": ", lack,
+                                        ", and the hub is not contacted (--offline, "
+                                        "HF_HUB_OFFLINE): fetch the model while online"));
+    }
     HubApi api(options_, name_.repository, request_.revision);
     // Retries more often if there is no cached version to fall back on.
-    const bool cached = known.has_value() && !cache_.Files(*known).empty();
-    const absl::StatusOr<HubRevision> revision = api.Revision(cached ? 1 : options_.attempts);
-    if (absl::IsUnavailable(revision.status()) && known.has_value()) {
-      absl::StatusOr<std::string> path = Cached();
-      if (!path.ok()) return revision.status();
-      kLog.Warning(std::string(revision.status().message()), "; using the cached ",
-                   known->substr(0, 12));
-      return path;
+    const absl::StatusOr<HubRevision> revision = api.Revision(cached.ok() ? 1 : options_.attempts);
+    if (absl::IsUnavailable(revision.status())) {
+      const std::string message(revision.status().message());
+      if (!cached.ok()) return absl::UnavailableError(StrCat(message, "; ", lack));
+      kLog.Warning(message, "; using the cached ", cached->commit.substr(0, 12));
+      return Use(*cached);
     }
     MILLRACE_RETURN_IF_ERROR(revision.status());
     return Fetch(api, *revision);
@@ -56,23 +63,13 @@ class Fetcher {
     return (selection.gguf.has_value() ? snapshot / *selection.gguf : snapshot).string();
   }
 
-  // Returns the cached version, if nothing that it is known to need is missing.
-  absl::StatusOr<std::string> Cached() const {
-    absl::StatusOr<CachedSnapshot> found =
-        FindCached(cache_, request_.revision, name_.file, request_.content);
-    if (absl::IsNotFound(found.status())) {
-      return absl::NotFoundError(StrCat("hub: ", name_.repository, ": the cache, ", options_.cache,
-                                        ", ", std::string(found.status().message()),
-                                        ", and the hub is not contacted (--offline, "
-                                        "HF_HUB_OFFLINE): fetch the model while online"));
-    }
-    if (!found.ok()) return About(found.status());
-    if (!found->unknown.empty()) {
+  std::string Use(const CachedSnapshot& cached) const {
+    if (!cached.unknown.empty()) {
       kLog.Warning(name_.repository, ": the cache does not say whether the model has ",
-                   JoinList(found->unknown), ", since another tool has filled it: `millraced get ",
+                   JoinList(cached.unknown), ", since another tool has filled it: `millraced get ",
                    name_.repository, "` asks the hub");
     }
-    return Path(found->commit, found->selection);
+    return Path(cached.commit, cached.selection);
   }
 
   absl::StatusOr<std::string> Fetch(HubApi& api, const HubRevision& revision) {

@@ -141,6 +141,9 @@ def test_a_cache_that_another_tool_has_filled_in_part(hub, tmp_path):
     fill(tmp_path, ("config.json", "tokenizer.json", "tokenizer_config.json"))  # AutoTokenizer
     code, log = run("get", NAME, "--offline", env=env)
     assert code == 1 and "has no model.safetensors and no model.safetensors.index.json, and the hub is not contacted" in log
+    hub.faults.append(Fault("GET hub/api", times=5, status=503, headers={"Retry-After": "0"}))
+    code, log = run("get", NAME, env=env)
+    assert code == 1 and f"the hub fails (HTTP 503); the cache, {tmp_path}/hub, has no model.safetensors" in log and "(4 of 4)" in log
     fill(tmp_path, ("model.safetensors",))  # AutoModel
     code, log = run("get", NAME, "--offline", env=env)
     assert code == 0 and "whether the model has modules.json, " in log and f"`millraced get {NAME}`" in log
