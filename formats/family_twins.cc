@@ -88,6 +88,14 @@ std::vector<FamilyTwin> AllTwins(TwinKind kind) {
 
 std::vector<FamilyTwin> FamilyTwins() { return AllTwins(TwinKind::kDecoder); }
 
+FamilyTwin FamilyTwinOf(std::string_view name) {
+  for (FamilyTwin& twin : FamilyTwins()) {
+    if (twin.name == name) return std::move(twin);
+  }
+  std::fprintf(stderr, "no family has a twin %.*s\n", static_cast<int>(name.size()), name.data());
+  std::abort();
+}
+
 std::vector<FamilyTwin> PoolerTwins() { return AllTwins(TwinKind::kPooler); }
 
 std::vector<FamilyTwin> EncoderTwins() { return AllTwins(TwinKind::kEncoder); }

@@ -4,6 +4,7 @@
 #define MILLRACE_FORMATS_FAMILY_TWINS_H_
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/json.h"
@@ -43,6 +44,9 @@ std::vector<FamilyTwin> FamilyTwins();  // the decoders' that generate
 std::vector<FamilyTwin> PoolerTwins();  // the decoders' that make embeddings
 std::vector<FamilyTwin> EncoderTwins();
 std::vector<FamilyTwin> ClassifierTwins();  // the cross-encoders'
+
+// Returns the one of FamilyTwins of this name. Ends the test program if there is none.
+FamilyTwin FamilyTwinOf(std::string_view name);
 
 // Faults of the weights, made on purpose where no config has the number.
 enum class TwinFault {

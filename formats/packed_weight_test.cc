@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -23,6 +22,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Returns a change of the tensors whose names end so; one that it leaves without a name is left
+// out.
+std::function<void(std::vector<StoredTensor>&)> ChangeOf(
+    const std::string& suffix, const std::function<void(StoredTensor&)>& change) {
+  return [=](std::vector<StoredTensor>& tensors) {
+    for (StoredTensor& tensor : tensors) {
+      if (tensor.name.ends_with(suffix)) change(tensor);
+    }
+    std::erase_if(tensors, [](const StoredTensor& tensor) { return tensor.name.empty(); });
+  };
+}
+
 class PackedWeightTest : public ::testing::Test {
  protected:
   ~PackedWeightTest() override { std::filesystem::remove_all(folder_); }
@@ -35,17 +46,11 @@ class PackedWeightTest : public ::testing::Test {
     return OpenModel(folder_);
   }
 
-  // The error after a change to up's tensor of this suffix; a tensor without a name is left out.
+  // The error after a change to up's tensor of this suffix.
   std::string Error(const QuantScheme& scheme, const std::string& suffix,
                     const std::function<void(StoredTensor&)>& change) {
-    HfForm form{.quantization = scheme};
-    form.change = [&](std::vector<StoredTensor>& tensors) {
-      for (StoredTensor& tensor : tensors) {
-        if (tensor.name.ends_with("mlp.up_proj" + suffix)) change(tensor);
-      }
-      std::erase_if(tensors, [](const StoredTensor& tensor) { return tensor.name.empty(); });
-    };
-    const absl::StatusOr<OpenedModel> opened = Open(form);
+    const absl::StatusOr<OpenedModel> opened =
+        Open({.quantization = scheme, .change = ChangeOf("mlp.up_proj" + suffix, change)});
     return opened.ok() ? "no error" : std::string(opened.status().message());
   }
 
@@ -193,9 +198,7 @@ TEST_F(PackedWeightTest, IntegersAreNoWeights) {
 
 // The twin of this name, with 64 inputs and 8 experts.
 FamilyTwin Mixture(std::string_view name) {
-  std::vector<FamilyTwin> twins = FamilyTwins();
-  FamilyTwin& twin = *std::find_if(twins.begin(), twins.end(),
-                                   [&](const FamilyTwin& each) { return each.name == name; });
+  FamilyTwin twin = FamilyTwinOf(name);
   twin.config["hidden_size"] = 64;
   twin.config[twin.config.contains("num_experts") ? "num_experts" : "num_local_experts"] = 8;
   return twin;
@@ -251,12 +254,7 @@ TEST_F(PackedWeightTest, BrokenRoutersAreNamed) {
   // The error after a change to a tensor of this suffix of the first layer's router.
   const auto error = [&](const QuantScheme& scheme, const std::string& suffix, const auto& change) {
     PackFolder(scheme, {.routers = {"0.mlp.gate"}}, folder_ + "/floats", folder_ + "/packed",
-               folder_ + "/twin", [&](std::vector<StoredTensor>& tensors) {
-                 for (StoredTensor& tensor : tensors) {
-                   if (tensor.name.ends_with(suffix)) change(tensor);
-                 }
-                 std::erase_if(tensors, [](const StoredTensor& each) { return each.name.empty(); });
-               });
+               folder_ + "/twin", ChangeOf(suffix, change));
     return std::string(OpenModel(folder_ + "/packed").status().message());
   };
   const QuantScheme scheme{.group = {1, 32}, .packing = Packing::kGptq, .reordered = true};
@@ -313,12 +311,7 @@ TEST_F(PackedWeightTest, GatesAndUpsThatAreStoredAsOneAreTwoWeights) {
   }
   const auto error = [&](const std::string& suffix, const auto& change) {
     PackFolder(kSchemes[2], modules, folder_ + "/floats", folder_ + "/packed", folder_ + "/twin",
-               [&](std::vector<StoredTensor>& tensors) {
-                 for (StoredTensor& tensor : tensors) {
-                   if (tensor.name.ends_with("0.shared_mlp.input_linear" + suffix)) change(tensor);
-                 }
-                 std::erase_if(tensors, [](const StoredTensor& each) { return each.name.empty(); });
-               });
+               ChangeOf("0.shared_mlp.input_linear" + suffix, change));
     return std::string(OpenModel(folder_ + "/packed").status().message());
   };
   const std::string both = "tensor model.layers.0.shared_mlp.input_linear.";

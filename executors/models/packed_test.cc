@@ -132,9 +132,7 @@ TEST_F(PackedTest, ModulesLeftAloneRunBesidePackedOnes) {
 
 // Writes the twin of this name, wide enough for groups of 32 inputs, with changes to its config.
 void WriteMixture(std::string_view name, const Json& changes, const std::string& folder) {
-  std::vector<FamilyTwin> twins = FamilyTwins();
-  FamilyTwin& model = *std::find_if(twins.begin(), twins.end(),
-                                    [&](const FamilyTwin& twin) { return twin.name == name; });
+  FamilyTwin model = FamilyTwinOf(name);
   model.config.merge_patch({{"hidden_size", 64},
                             {"num_attention_heads", 4},
                             {"num_key_value_heads", 2},
