@@ -155,8 +155,9 @@ class PackedSource : public TensorSource {
       if ((!router && !linear) || !tensor.name.ends_with(kWeight)) continue;
       std::string module = ModuleOf(tensor.name);
       Shape shape = tensor.shape;
-      if (!reader.Has(module)) {  // a shared expert's gate and up may be one
-        module = ModuleOf(SharedGateUpName(tensor.name));
+      const std::string both = SharedGateUpName(tensor.name);
+      if (!reader.Has(module) && !both.empty()) {  // a shared expert's gate and up may be one
+        module = ModuleOf(both);
         shape[0] *= 2;
       }
       if (stored_->FindTensor(tensor.name) != nullptr || !reader.Has(module)) continue;
@@ -223,7 +224,8 @@ class PackedSource : public TensorSource {
     return router ? Expand(weight, &tensors_.back()) : absl::OkStatus();
   }
 
-  // Its rows lie as they are read; scattered means here that no file has them.
+  // Makes a router's elements. They are called scattered, in rows of their own order, so that they
+  // are read by TensorSource::Read and not from a file.
   absl::Status Expand(const PackedWeight& weight, TensorInfo* tensor) {
     MILLRACE_ASSIGN_OR_RETURN(const PackedReader reader, PackedReader::Open(*stored_, weight));
     const uint64_t row_bytes = RowBytes(tensor->type, weight.columns);

@@ -104,6 +104,11 @@ TEST_F(PackedWeightTest, BrokenTensorsAreNamed) {
   };
   EXPECT_EQ(Error(scheme, ".none", Remove), "no error");
   EXPECT_THAT(Error(scheme, ".qweight", Remove), HasSubstr(up + ".weight: is missing"));
+  EXPECT_THAT(Error(scheme, ".qweight",
+                    [](StoredTensor& tensor) {  // of no module
+                      tensor.name = ".qweight";
+                    }),
+              HasSubstr(up + ".weight: is missing"));
   EXPECT_THAT(Error(scheme, ".scales", Remove), HasSubstr(up + ".scales: is missing"));
   EXPECT_THAT(Error(scheme, ".qzeros", Remove), HasSubstr(up + ".qzeros: is missing"));
   EXPECT_THAT(Error(scheme, ".g_idx", Remove), HasSubstr(up + ".g_idx: is missing"));
