@@ -61,7 +61,8 @@ bool HasSafetensors(const fs::path& folder) {
   return false;
 }
 
-// Returns whether a module is one that nobody quantizes: the head, a norm, or a router.
+// Returns whether a module is the head, a norm or a router: of a config without tensors, these are
+// not quantized.
 bool IsNoLinear(std::string_view module) {
   if (module.find("lm_head") != module.npos) return true;
   for (const char* end : {"norm", ".gate", ".router", ".shared_expert_gate"}) {
