@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -20,7 +21,6 @@ namespace {
 constexpr std::string_view kSplitCount = "split.count";
 constexpr std::string_view kSplitNumber = "split.no";              // from 0
 constexpr std::string_view kSplitTensors = "split.tensors.count";  // of all files
-constexpr int64_t kMaxSplit = 1024;
 
 std::string_view TypeName(const GgufValue& value) {
   static constexpr std::string_view kNames[] = {
@@ -40,7 +40,7 @@ absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
 
 absl::Status GgufFile::AddParts(const std::string& path, std::vector<TensorInfo>* tensors) {
   if (Find(kSplitCount) == nullptr) return absl::OkStatus();
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t count, Int(kSplitCount, 0, kMaxSplit));
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t count, Int(kSplitCount, 0, kMaxGgufParts));
   if (count <= 1) return absl::OkStatus();
   const std::optional<GgufPart> named = ParseGgufPart(path);
   MILLRACE_ASSIGN_OR_RETURN(const int64_t number, Int(kSplitNumber, 0, count - 1));
@@ -53,7 +53,7 @@ absl::Status GgufFile::AddParts(const std::string& path, std::vector<TensorInfo>
     return absl::InvalidArgumentError(StrCat(base_name(), ": is file ", number + 1, " of ", count,
                                              ": name the first of them, which has the metadata"));
   }
-  for (int i = 1; i < named->count; ++i) {
+  for (int i = 1; i < count; ++i) {
     std::vector<TensorInfo> more;
     MILLRACE_ASSIGN_OR_RETURN(GgufFile part, Parse(named->Name(i + 1), &more));
     MILLRACE_RETURN_IF_ERROR(part.Int(kSplitNumber, i, i).status());
@@ -63,8 +63,12 @@ absl::Status GgufFile::AddParts(const std::string& path, std::vector<TensorInfo>
     files_.push_back(std::move(part.files_[0]));
   }
   if (Find(kSplitTensors) == nullptr) return absl::OkStatus();
-  const auto total = static_cast<int64_t>(tensors->size());
-  return Int(kSplitTensors, total, total).status();
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t total,
+                            Int(kSplitTensors, 0, std::numeric_limits<int64_t>::max()));
+  if (static_cast<size_t>(total) == tensors->size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(base_name(), ": key ", kSplitTensors, ": ", total,
+                                           " tensors, but the ", count, " files have ",
+                                           tensors->size()));
 }
 
 absl::Status GgufFile::ListTensors(absl::Span<TensorInfo> tensors) {
@@ -131,10 +135,10 @@ absl::StatusOr<int64_t> GgufFile::Int(std::string_view key, int64_t min, int64_t
     fits = number >= 0;
   }
   if (!fits || number < min || number > max) {
-    return absl::InvalidArgumentError(
-        StrCat(base_name(), ": key ", key, ": ",
-               fits ? StrCat(number) : StrCat(static_cast<uint64_t>(number)), " is outside of ",
-               min, " to ", max));
+    return absl::InvalidArgumentError(StrCat(
+        base_name(), ": key ", key, ": ",
+        fits ? StrCat(number) : StrCat(static_cast<uint64_t>(number)),
+        min == max ? StrCat(", must be ", min) : StrCat(" is outside of ", min, " to ", max)));
   }
   return number;
 }

@@ -7,7 +7,6 @@
 namespace millrace {
 namespace {
 
-constexpr int kMaxParts = 1024;
 constexpr std::string_view kForm = "-00001-of-00001.gguf";
 constexpr size_t kDigits = 5;
 constexpr size_t kNumberAt = 1;
@@ -33,7 +32,7 @@ std::optional<GgufPart> ParseGgufPart(std::string_view name) {
   GgufPart part{std::string(name.substr(0, name.size() - kForm.size())),
                 ParseNumber<int>(end.substr(kNumberAt, kDigits)).value_or(0),
                 ParseNumber<int>(end.substr(kCountAt, kDigits)).value_or(0)};
-  const bool fits = part.number >= 1 && part.number <= part.count && part.count <= kMaxParts;
+  const bool fits = part.number >= 1 && part.number <= part.count && part.count <= kMaxGgufParts;
   if (!fits || part.Name(part.number) != name) return std::nullopt;
   return part;
 }

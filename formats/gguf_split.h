@@ -9,6 +9,8 @@
 
 namespace millrace {
 
+inline constexpr int kMaxGgufParts = 1024;
+
 // One of several files, as llama.cpp's gguf-split names them: "m-00002-of-00005.gguf", perhaps with
 // a folder before it.
 struct GgufPart {
@@ -16,11 +18,12 @@ struct GgufPart {
   int number;          // from 1 to `count`
   int count;
 
+  // Returns the name of part `number`, and those of all parts.
   std::string Name(int number) const;
-  std::vector<std::string> Names() const;  // of all parts
+  std::vector<std::string> Names() const;
 };
 
-// Returns nullopt for other names, and for more than 1024 files.
+// Returns nullopt for other names, and for more than kMaxGgufParts.
 std::optional<GgufPart> ParseGgufPart(std::string_view name);
 
 }  // namespace millrace

@@ -19,6 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(GgufSplitTest, NamesOfParts) {
   const auto part = ParseGgufPart("a/m-Q4_0-00002-of-00003.gguf");
@@ -46,14 +47,18 @@ class SplitFileTest : public ::testing::Test {
   }
 
   // Part `number`, from 1, with a tensor of this name whose elements are the number.
-  void Write(int number, const std::string& tensor, int tensors_of_all = 2, int count = 3) const {
+  static GgufWriter Part(int number, const std::string& tensor, int tensors_of_all, int count) {
     GgufWriter writer;
     writer.Raw("split.no", 2, Bytes(number - 1, 2)).Raw("split.count", 2, Bytes(count, 2));
     writer.Int32("split.tensors.count", tensors_of_all);
     if (number == 1) writer.String("general.name", "whole");
     const std::vector<float> values(32, static_cast<float>(number));
     if (!tensor.empty()) writer.Tensor(tensor, TensorType::kF32, {32}, values);
-    writer.Write(Path(number, count));
+    return writer;
+  }
+  // Writes such a part by a name that says that there are 3.
+  void Write(int number, const std::string& tensor, int tensors_of_all = 2, int count = 3) const {
+    Part(number, tensor, tensors_of_all, count).Write(Path(number));
   }
 
   static std::string Bytes(int value, size_t size) {
@@ -100,13 +105,51 @@ TEST_F(SplitFileTest, AFileThatIsMissingOrAnothersIsNamed) {
   Write(2, "b", 3);
   EXPECT_THAT(Error(), HasSubstr("m-00003-of-00003.gguf: open: No such file"));
   std::filesystem::copy(Path(2), Path(3));
-  EXPECT_THAT(Error(), HasSubstr("m-00003-of-00003.gguf: key split.no: 1 is outside of 2 to 2"));
+  EXPECT_THAT(Error(), HasSubstr("m-00003-of-00003.gguf: key split.no: 1, must be 2"));
   Write(3, "b", 3);
   EXPECT_THAT(Error(), HasSubstr("m-00003-of-00003.gguf: tensor b: comes twice"));
   EXPECT_THAT(Error(2), HasSubstr("m-00002-of-00003.gguf: is file 2 of 3: name the first of them"));
   Write(3, "", 3);
-  EXPECT_THAT(Error(), HasSubstr("key split.tensors.count: 3 is outside of 2 to 2"));
+  EXPECT_THAT(Error(), HasSubstr("split.tensors.count: 3 tensors, but the 3 files have 2"));
   Write(3, "c", 3);
+  EXPECT_EQ(Error(), "no error");
+}
+
+TEST_F(SplitFileTest, APartThatIsNoneIsNamed) {
+  Write(1, "a");
+  Write(2, "b");
+  const auto error = [&](const auto& write) {
+    std::filesystem::remove_all(Path(3));
+    write();
+    return Error();
+  };
+  const std::string name = "m-00003-of-00003.gguf: ";
+  EXPECT_EQ(error([&] { Write(3, "", 2, 4); }), name + "key split.count: 4, must be 3");
+  EXPECT_EQ(error([&] { GgufWriter().Write(Path(3)); }), name + "key split.no is missing");
+  EXPECT_EQ(error([&] { std::filesystem::create_directories(Path(3)); }),
+            name + "not a regular file");
+  EXPECT_EQ(error([&] { std::filesystem::create_symlink("nowhere", Path(3)); }),
+            name + "open: No such file or directory");
+  EXPECT_EQ(error([&] { WriteFile(Path(3), ""); }), name + "the file is empty");
+  const std::string whole = Part(3, "c", 3, 3).Bytes();
+  for (size_t size = 1; size < whole.size(); ++size) {
+    EXPECT_THAT(error([&] { WriteFile(Path(3), whole.substr(0, size)); }), StartsWith(name));
+  }
+  Write(1, "a", 3);
+  EXPECT_EQ(error([&] { WriteFile(Path(3), whole); }), "no error");
+}
+
+TEST_F(SplitFileTest, NumbersOfFilesThatMakeNoSenseAreRefused) {
+  Write(1, "a", 2, 65'535);
+  EXPECT_EQ(Error(), "m-00001-of-00003.gguf: key split.count: 65535 is outside of 0 to 1024");
+  GgufWriter().String("split.count", "3").Write(Path(1));
+  EXPECT_EQ(Error(), "m-00001-of-00003.gguf: key split.count: is a string, must be an integer");
+  GgufWriter().Int32("split.count", 3).Int32("split.no", 3).Write(Path(1));
+  EXPECT_EQ(Error(), "m-00001-of-00003.gguf: key split.no: 3 is outside of 0 to 2");
+  GgufWriter().Int32("split.count", 3).Int32("split.no", -1).Write(Path(1));
+  EXPECT_EQ(Error(), "m-00001-of-00003.gguf: key split.no: -1 is outside of 0 to 2");
+  // A model of one file is whole, whatever its name.
+  Write(1, "a", 1, 1);
   EXPECT_EQ(Error(), "no error");
 }
 
@@ -117,7 +160,8 @@ TEST_F(SplitFileTest, ANameThatDoesNotLeadToTheOthersIsRefused) {
   EXPECT_THAT(std::string(GgufFile::Open(other).status().message()),
               HasSubstr("other.gguf: is file 1 of 3, must have a name like m-00001-of-00003.gguf"));
   std::filesystem::copy(Path(1), Path(1, 4));
-  EXPECT_FALSE(GgufFile::Open(Path(1, 4)).ok());
+  EXPECT_THAT(std::string(GgufFile::Open(Path(1, 4)).status().message()),
+              HasSubstr("m-00001-of-00004.gguf: is file 1 of 3, must have a name like"));
 }
 
 }  // namespace
