@@ -34,9 +34,10 @@ class HubCache {
   std::vector<std::string> Files(const std::string& commit) const;
   // Returns whether a snapshot has the complete file.
   bool Has(const std::string& commit, const std::string& file) const;
-  // Returns whether the hub is known to have no such file, and notes that it has none. A cache that
-  // cannot be written is left as it is: the note only saves a warning (cached_snapshot.h).
+  // Returns whether it is noted that the hub has no such file.
   bool IsAbsent(const std::string& commit, const std::string& file) const;
+  // Notes that. Does nothing in a cache that cannot be written: the note only saves a warning
+  // (cached_snapshot.h).
   void NoteAbsent(const std::string& commit, const std::string& file) const;
   // Links a blob into a snapshot.
   absl::Status Link(const std::string& commit, const std::string& file,

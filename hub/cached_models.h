@@ -12,15 +12,15 @@ namespace millrace {
 
 struct CachedModel {
   std::string name;      // as --model takes it: "org/name", or "org/name:FILE.gguf"
-  std::string revision;  // as --revision takes it: a branch, a tag, or a commit; empty: of what a
-                         // download has begun, no revision has a file yet
+  std::string revision;  // as --revision takes it: a branch, a tag, or a commit; empty: these are
+                         // files that downloads have begun, and of no revision yet
   uint64_t bytes;        // of its files
   std::string missing;   // what it lacks to be served without a network; empty: nothing
 };
 
-// Returns the models of the cache by name, each revision and each GGUF file by itself, and what
-// downloads of a repository have begun. What is no model's folder is left out. FailedPrecondition:
-// the environment names no cache.
+// Returns the models of the cache by name, each revision and each GGUF model by itself, and what
+// downloads of a repository have begun. Other folders are left out. FailedPrecondition: the
+// environment names no cache.
 absl::StatusOr<std::vector<CachedModel>> ListCachedModels();
 
 // Removes a repository, "org/name", with all its revisions, and returns the bytes that its files

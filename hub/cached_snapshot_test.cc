@@ -67,6 +67,19 @@ TEST_F(CachedSnapshotTest, SaysWhichFileIsMissing) {
   EXPECT_EQ(Error(), "no error");
 }
 
+TEST_F(CachedSnapshotTest, ALinkThatLeadsNowhereIsAMissingFile) {
+  Put("m-00001-of-00002.gguf");
+  const fs::path second = cache_.Snapshot(commit_) / "m-00002-of-00002.gguf";
+  fs::create_symlink("../../blobs/none", second);
+  EXPECT_EQ(Error(), "has no m-00002-of-00002.gguf");
+  fs::remove(second);
+  fs::create_symlink(second.filename(), second);  // to itself
+  EXPECT_EQ(Error(), "has no m-00002-of-00002.gguf");
+  fs::remove(second);
+  Put("m-00002-of-00002.gguf");
+  EXPECT_EQ(Find()->selection.gguf, "m-00001-of-00002.gguf");
+}
+
 TEST_F(CachedSnapshotTest, ModulesNameTheConfigOfThePooling) {
   Put("config.json");
   Put("model.safetensors");

@@ -84,10 +84,10 @@ absl::StatusOr<std::string> SelectGguf(const std::vector<std::string>& files,
         StrCat(Printable(wanted), " is no .gguf file; allowed behind the colon: one, or a tag"));
   }
   std::vector<std::string> all, tagged;
+  std::set<std::string> seen;
   for (const std::string& name : files) {
-    if (!IsGguf(name)) continue;
     const std::string file = FirstPart(name);
-    if (Contains(all, file)) continue;
+    if (!IsGguf(file) || !seen.insert(file).second) continue;
     all.push_back(file);
     if (!wanted.empty() && HasTag(file, wanted)) tagged.push_back(file);
   }
