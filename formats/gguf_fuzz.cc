@@ -1,7 +1,15 @@
-// Fuzzes what is read of a GGUF file when a model is loaded: the header, the config, and the
-// tokenizer's metadata. Every tensor's bytes must lie inside the file.
+// Fuzzes what is read of a GGUF model when it is loaded: the header, the config, and the
+// tokenizer's metadata. Every tensor's bytes must lie inside their file. An input that has "GGUF"
+// in it a second time is two files, of which a model that is split consists.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
 #include "base/fuzz_test_util.h"
 #include "formats/gguf.h"
+#include "formats/gguf_split.h"
 #include "formats/gguf_tokenizer.h"
 #include "formats/model_config.h"
 #include "formats/tokenizer_gguf.h"
@@ -21,12 +29,29 @@ void Touch(const millrace::TensorSource& file) {
   static_cast<void>(keep);
 }
 
+// Returns the path of the first of two files, which lead to `first` and `second`.
+std::string LinkParts(const std::string& first, const std::string& second) {
+  static std::string& folder =
+      *new std::string(std::filesystem::temp_directory_path() / "millrace-fuzz-XXXXXX");
+  millrace::FuzzCheck(mkdtemp(folder.data()) != nullptr, "mkdtemp failed");
+  std::atexit([] { std::filesystem::remove_all(folder); });
+  const millrace::GgufPart part{folder + "/m", 1, 2};
+  std::filesystem::create_symlink(first, part.Name(1));
+  std::filesystem::create_symlink(second, part.Name(2));
+  return part.Name(1);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static auto& file = *new millrace::FuzzFile;
-  file.Write({reinterpret_cast<const char*>(data), size});
-  const auto gguf = millrace::GgufFile::Open(file.path());
+  static auto& first = *new millrace::FuzzFile;
+  static auto& second = *new millrace::FuzzFile;
+  static const std::string& path = *new std::string(LinkParts(first.path(), second.path()));
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const size_t end = std::min(input.find("GGUF", 4), size);
+  first.Write(input.substr(0, end));
+  second.Write(input.substr(end));
+  const auto gguf = millrace::GgufFile::Open(path);
   if (!gguf.ok()) return 0;
   Touch(*gguf);
   const auto config = millrace::ReadModelConfig(*gguf);

@@ -115,6 +115,9 @@ def gguf_files():
     for architecture in ["gemma3", "gpt-oss", "qwen3moe", "phi3", "granite", "glm4moe", "bert"]:
         yield gguf({**decoder(architecture), **gpt2}, tensors)
     yield gguf({"general.architecture": "llama", "general.alignment": 64}, {"a": [32, 2], "b": [1]})
+    split = [{"split.no": i, "split.count": 2, "split.tensors.count": len(tensors)} for i in range(2)]
+    yield gguf({**split[0], **decoder("llama"), **gpt2}, {"output_norm.weight": [8]}) + gguf(
+        split[1], {name: shape for name, shape in tensors.items() if name != "output_norm.weight"})
 
 
 def safetensors(header, data):
