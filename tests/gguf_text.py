@@ -7,24 +7,32 @@ STRING, ARRAY = 8, 9
 CONTROL, UNKNOWN = 3, 2
 
 
+class Reader:
+    """Reads a file's header from front to back, by the format's specification (ggml's docs/gguf.md)."""
+
+    def __init__(self, file):
+        self.file = file
+        assert file.read(4) == b"GGUF" and self.scalar("I") in (2, 3)  # version 3 added other byte orders
+        self.tensors, self.pairs = self.scalar("Q"), self.scalar("Q")
+
+    def scalar(self, code):
+        return struct.unpack("<" + code, self.file.read(struct.calcsize(code)))[0]
+
+    def value(self, kind):
+        if kind == STRING:
+            return self.file.read(self.scalar("Q")).decode()
+        if kind == ARRAY:
+            of, count = self.scalar("I"), self.scalar("Q")
+            return [self.value(of) for _ in range(count)]
+        return self.scalar(SCALARS[kind])
+
+    def metadata(self):
+        return {self.value(STRING): self.value(self.scalar("I")) for _ in range(self.pairs)}
+
+
 def read_metadata(path):
-    """Returns the key-value pairs, read by the format's specification (ggml's docs/gguf.md)."""
     with open(path, "rb") as file:
-        def scalar(code):
-            return struct.unpack("<" + code, file.read(struct.calcsize(code)))[0]
-
-        def value(kind):
-            if kind == STRING:
-                return file.read(scalar("Q")).decode()
-            if kind == ARRAY:
-                of, count = scalar("I"), scalar("Q")
-                return [value(of) for _ in range(count)]
-            return scalar(SCALARS[kind])
-
-        assert file.read(4) == b"GGUF" and scalar("I") in (2, 3)  # version 3 added other byte orders
-        scalar("Q")  # tensors
-        pairs = scalar("Q")
-        return {value(STRING): value(scalar("I")) for _ in range(pairs)}
+        return Reader(file).metadata()
 
 
 def write_folder_text(gguf, folder):
