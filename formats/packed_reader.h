@@ -47,7 +47,8 @@ class PackedReader {
   void ReadScales(int64_t row, const Interval& groups, float* scales) const;
   void ReadZeros(int64_t row, const Interval& groups, float* zeros) const;
 
-  // Returns whether all scales are finite and smaller than `bound` in size.
+  // Returns whether all scales are finite and smaller than `bound` in size; where a shared expert's
+  // gate and up are stored as one, those of both.
   bool ScalesAreBelow(float bound) const;
 
   // Reads the elements as blocks of `type`, kInt4x32 or kInt4x128, which hold them without loss (of

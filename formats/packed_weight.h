@@ -54,9 +54,9 @@ uint64_t RowBytes(TensorType type, int64_t columns);
 // Returns the tensors of `stored`, a folder, where config.quantization is packed: each linear of
 // the model without a weight of its own becomes one tensor, <name>.weight [out, in] of PackedType,
 // which has no bytes but a PackedWeight. A router, which is small and chooses experts, becomes
-// BF16: the elements, rounded, which TensorSource::Read alone gives. The tensors that these are
-// made of are no longer among tensors(). Nor is a GPTQ linear's bias that the model does not have,
-// if it is all zeros: old writers left them.
+// BF16, its elements rounded, which TensorSource::Read gives and Data does not. The tensors that
+// these are made of are no longer among tensors(). Nor is a GPTQ linear's bias that the model does
+// not have, if it is all zeros: old writers left them.
 //
 // INVALID_ARGUMENT, naming the tensor, for one that is missing or of the wrong shape or type, for
 // groups that do not divide the row, and for a router's numbers that make no sense

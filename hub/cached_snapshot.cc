@@ -36,7 +36,7 @@ absl::Status CheckComplete(const HubCache& cache, const std::string& commit,
   if (missing.empty()) return absl::OkStatus();
   return absl::NotFoundError(
       StrCat("has no ", Printable(missing[0]),
-             missing.size() == 1 ? "" : StrCat(", and lacks ", missing.size() - 1, " more files")));
+             missing.size() == 1 ? "" : StrCat(", one of ", missing.size(), " missing files")));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST_F(CachedSnapshotTest, SaysWhichFileIsMissing) {
   EXPECT_EQ(Error(HubContent::kConfig), "no error");
   Put("model.safetensors.index.json",
       R"({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})");
-  EXPECT_EQ(Error(), "has no m-1.safetensors, and lacks 1 more files");
+  EXPECT_EQ(Error(), "has no m-1.safetensors, one of 2 missing files");
   Put("m-1.safetensors");
   EXPECT_EQ(Error(), "has no m-2.safetensors");
   Put("m-2.safetensors");

@@ -29,10 +29,10 @@ struct HubRequest {
 // Returns whether `name` names a model at the hub and not a path.
 bool IsHubModel(std::string_view name);
 
-// Returns the model's folder or .gguf file in the cache. Unless offline, it queries the hub for the
-// revision's commit and downloads missing files; if the hub cannot be reached, the cached version
-// is used. HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE have the same meaning as
-// for Hugging Face's own tools.
+// Returns the model's folder or .gguf file, of several the first, in the cache. Unless offline, it
+// queries the hub for the revision's commit and downloads missing files; if the hub cannot be
+// reached, the cached version is used. HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN and
+// HF_HUB_OFFLINE have the same meaning as for Hugging Face's own tools.
 //
 // Error messages say what to do about them (hub_api.h, downloader.h).
 absl::StatusOr<std::string> FetchHubModel(const HubRequest& request);
