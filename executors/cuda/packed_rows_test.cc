@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "executors/cuda/weights.h"
+#include "executors/models/model.h"
 #include "executors/weights/checkpoint.h"
 #include "formats/float16.h"
 #include "formats/hf_test_util.h"
@@ -49,7 +51,6 @@ class PackedRowsTest : public ::testing::Test {
     return **Checkpoint(*model.tensors).Packed(*tensor);
   }
 
- private:
   const std::string folder_ = StrCat(::testing::TempDir(), "packed_rows_test_", getpid());
 };
 
@@ -172,6 +173,26 @@ TEST_F(PackedRowsTest, ScalesInFloat32AreTakenWhereSixteenBitsHoldThem) {
     const PackedReader* const parts[] = {&reader};
     const std::optional<FourBitFormat> format = FormatOf(parts, {0, kHidden});
     EXPECT_EQ(format.has_value() ? std::optional(format->scale) : std::nullopt, test.type);
+  }
+}
+
+// Dummy weights, of which there is a configuration alone, take the memory that a file's would.
+TEST_F(PackedRowsTest, FoldersWithoutWeightsHaveTheSameForms) {
+  const auto placed = [](const OpenedModel& model) {
+    CudaWeightPlacer placer(*model.tensors, model.config, {});
+    EXPECT_TRUE(LoadModel(model.config, model.config.context_length, placer).ok());
+    return placer.bytes();
+  };
+  for (const QuantScheme& scheme : Schemes()) {
+    SCOPED_TRACE(PackedConfig(scheme).dump());
+    const size_t bytes = placed(Open({.quantization = scheme, .scale_type = TensorType::kF16}));
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      if (entry.path().extension() == ".safetensors") std::filesystem::remove(entry.path());
+    }
+    const absl::StatusOr<OpenedModel> shapes = OpenModel(folder_);
+    ASSERT_TRUE(shapes.ok()) << shapes.status();
+    EXPECT_FALSE(shapes->tensors->has_data());
+    EXPECT_EQ(placed(*shapes), bytes);
   }
 }
 

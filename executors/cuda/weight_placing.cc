@@ -28,7 +28,7 @@ bool IsLoadable(TensorType type) {
 // Returns the four-bit form in which GGUF's elements are kept as they are. Q4_1 would fit
 // kInt4Affine, but for the rounding of its scales: it is kept exactly, in BF16.
 std::optional<kernels::FourBitFormat> FourBitFormOf(TensorType type) {
-  if (IsPacked(type) || type == TensorType::kQ4_1) return std::nullopt;
+  if (type == TensorType::kQ4_1) return std::nullopt;
   const std::optional<kernels::StoredType> stored = StoredTypeOf(type);
   return stored.has_value() ? kernels::FourBitFormatOf(*stored) : std::nullopt;
 }
@@ -148,22 +148,24 @@ absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) 
     matrix.four_bit = {.type = kernels::FourBitType::kInt4Affine, .group = 32};
     matrix.quantized_int4 = true;
   } else if (one_type) {
-    matrix.four_bit = FourBitFormOf(type);
+    matrix.four_bit = IsPacked(type) ? DrawnFormat(matrix.column_share.count) : FourBitFormOf(type);
   }
   return absl::OkStatus();
 }
 
+std::optional<kernels::FourBitFormat> CudaWeightPlacer::DrawnFormat(int64_t columns) const {
+  const QuantScheme& scheme = *config_.quantization;
+  if (scheme.reordered) return std::nullopt;
+  const bool by_channel = scheme.group == kPerChannel;
+  const int64_t group = std::gcd(by_channel ? columns : int64_t{scheme.group.columns}, columns);
+  const kernels::FourBitFormat format{.type = kernels::FourBitType::kInt4,
+                                      .group = static_cast<int>(std::gcd<int64_t>(128, group)),
+                                      .symmetric = scheme.symmetric};
+  return format.IsValid() ? std::optional(format) : std::nullopt;
+}
+
 std::optional<kernels::FourBitFormat> CudaWeightPlacer::PackedFormat(
-    absl::Span<const PackedReader* const> parts, const Share& columns) const {
-  if (!checkpoint_.source().has_data()) {
-    const auto group = static_cast<int>(std::gcd<int64_t>(128, parts[0]->group()));
-    const kernels::FourBitFormat format{
-        .type = kernels::FourBitType::kInt4,
-        .group = group,
-        .symmetric = std::all_of(parts.begin(), parts.end(),
-                                 [](const PackedReader* part) { return part->symmetric(); })};
-    return format.IsValid() ? std::optional(format) : std::nullopt;
-  }
+    absl::Span<const PackedReader* const> parts, const Share& columns) {
   if (!parts[0]->order().empty()) return std::nullopt;
   return FormatOf(parts, {columns.begin, columns.count});
 }

@@ -168,8 +168,10 @@ class CudaWeightPlacer : public DecoderPlacer {
   absl::Status ChooseFourBits(Role role, PendingMatrix& matrix);
   // Returns the four-bit form of a packed weight, or nothing where it is to be dequantized: where
   // no form holds it, and where its columns stand in another order than its inputs.
-  std::optional<kernels::FourBitFormat> PackedFormat(absl::Span<const PackedReader* const> parts,
-                                                     const Share& columns) const;
+  static std::optional<kernels::FourBitFormat> PackedFormat(
+      absl::Span<const PackedReader* const> parts, const Share& columns);
+  // The same for dummy weights, of which there are shapes alone.
+  std::optional<kernels::FourBitFormat> DrawnFormat(int64_t columns) const;
   void UniteFormats(std::vector<PendingMatrix>& experts) const;
   int ChosenExperts() const;
   // Gives a drawn router's rows their factors, by a seed of its own.
