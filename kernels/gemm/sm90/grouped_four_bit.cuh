@@ -1,8 +1,8 @@
-// Products of four-bit weights in grouped_kernel.cuh. Without wgmma a warp unpacks 16 rows of a
-// block into mma.sync's registers, and reads what it needs one block ahead: the compiler spreads
-// unpacking between the products, which wgmma's fences do not allow. wgmma multiplies with 64
-// tokens, where shared memory could not serve four warps that each read all inputs, and wherever a
-// dense linear has tiles of its own (DenseTiles). docs/experiments/experts.md compares.
+// Products of four-bit weights in grouped_kernel.cuh. With tiles of 32 tokens, but for DenseTiles,
+// a warp unpacks 16 rows of a block into mma.sync's registers, and reads what it needs one block
+// ahead: the compiler spreads unpacking between the products, which wgmma's fences do not allow.
+// wgmma multiplies with 64 tokens, where shared memory could not serve four warps that each read
+// all inputs, and with DenseTiles. docs/experiments/experts.md compares.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
 
@@ -40,18 +40,14 @@ struct FourBitLane {
 template <typename Shape>
 class FourBitBlock {
  public:
-  // Reads the codes and scales of a block, and the inputs if they are few. The addresses are those
-  // of shared memory; `inputs`: two chunks of kTokens rows, as GroupedLoader leaves them.
+  // Reads the codes and scales of a block. The addresses are those of shared memory; `inputs`: two
+  // chunks of kTokens rows, as GroupedLoader leaves them.
   __device__ void Read(const FourBitLane<Shape>& lane, uint32_t block, uint32_t inputs) {
     codes_[0] = LoadAt<uint4>(block + lane.codes, 0);
     codes_[1] = LoadAt<uint4>(block + lane.codes, 2048);
     scales_.Read(block + lane.scales);
     inputs_[0] = inputs + lane.inputs[0];
     inputs_[1] = inputs + lane.inputs[1];
-    if constexpr (kReadsInputs) {
-#pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) LoadMatrices(Inputs(pair, 0), read_[pair]);
-    }
   }
 
   // sums += the block times the inputs, columns in sequence.
@@ -63,8 +59,8 @@ class FourBitBlock {
  private:
   static constexpr int kTokenTiles = Shape::kTokens / 8;
   static constexpr int kPairs = 4;  // of steps of 16 columns
-  static constexpr bool kReadsInputs = kTokenTiles == 1;
-  static constexpr int kAhead = kTokenTiles < 4 ? kTokenTiles : 4;
+  static constexpr int kAhead = 4;
+  static_assert(kTokenTiles % kAhead == 0);
   static constexpr int kReads = kPairs * kTokenTiles / kAhead;
 
   // Returns the address of this lane's row of the inputs of 32 columns and eight tokens.
@@ -89,7 +85,7 @@ class FourBitBlock {
         if (now + 1 < kReads) ReadAhead(now + 1, inputs[(now + 1) % 2]);
 #pragma unroll
         for (int i = 0; i < kAhead; ++i) {
-          const uint32_t(&b)[4] = kReadsInputs ? read_[pair] : inputs[now % 2][i];
+          const uint32_t(&b)[4] = inputs[now % 2][i];
           float(&c)[4] = *reinterpret_cast<float(*)[4]>(&sums[4 * (first + i)]);
           MultiplyBf16(c, values[0], b[0], b[1]);
           MultiplyBf16(c, values[1], b[2], b[3]);
@@ -100,7 +96,6 @@ class FourBitBlock {
 
   // Reads inputs of kAhead token tiles, the `number`th such read of a block.
   __device__ void ReadAhead(int number, uint32_t (&inputs)[kAhead][4]) const {
-    if constexpr (kReadsInputs) return;
     const int tile = number * kAhead;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -111,7 +106,6 @@ class FourBitBlock {
   uint4 codes_[2];
   typename FourBitLane<Shape>::Scales scales_;
   uint32_t inputs_[2];
-  uint32_t read_[kReadsInputs ? kPairs : 1][4];
 };
 
 // kSteps times 16 columns of a block of 64 rows and 128 columns, unpacked into wgmma's registers.

@@ -151,7 +151,6 @@ class GroupedLoader {
       barriers_.empty[stage].Wait(next_.phase);
       if (thread_ == 0) {
         Delay::Wait();
-        barriers_.tile[stage] = make_int4(tile.group, tile.row_tile, tile.first, tile.count);
         if (--prefetched_ < 0) LoadWeights(tile, step, stage);
       }
       if (CopiesRows(p_)) {
@@ -228,8 +227,10 @@ class GroupedLoader {
     if (++arriving_ == p_.stages) arriving_ = 0;
   }
 
+  // Also tells whose tile the stage is, before it arrives.
   __device__ void LoadWeights(const GroupedTile& tile, int step, int stage) const {
     Barrier& full = barriers_.full[stage];
+    barriers_.tile[stage] = make_int4(tile.group, tile.row_tile, tile.first, tile.count);
     if constexpr (Shape::kFourBit) {
       const int column_blocks = p_.chunks / 2;
       const int first = step * Shape::kFourBitBlocks;

@@ -149,11 +149,8 @@ struct BarrierAddresses {
   }
 };
 
-// Returns how many CTAs of a kernel share an SM; one with kTurns or kWide has an SM to itself. A
-// warp that unpacks four bits waits for its own instructions most of the time, so that more of them
-// help where registers allow it.
+// Returns how many CTAs of a kernel share an SM; one with DenseTiles has an SM to itself.
 constexpr int GroupedCtasPerSm(bool four_bit, int tile_tokens) {
-  if (four_bit && tile_tokens <= 16) return 4;
   return tile_tokens <= 32 || (four_bit && tile_tokens <= 64) ? 2 : 1;
 }
 
@@ -207,9 +204,7 @@ struct GroupedShape {
                                                           : 2;
   static constexpr int kReaders = 4 * kRowGroups;  // warps that read a stage
   static constexpr int kMathThreads = kReaders * kTeams * kWarpSize;
-  static constexpr int kLoadThreads = kTakesTurns                                     ? 64
-                                      : kFourBit && (kTokens <= 16 || kHasDenseTiles) ? 32
-                                                                                      : 128;
+  static constexpr int kLoadThreads = kTakesTurns ? 64 : kHasDenseTiles ? 32 : 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
   static constexpr int kCtasPerSm = kHasDenseTiles ? 1 : GroupedCtasPerSm(kFourBit, kTokens);
 

@@ -146,6 +146,7 @@ class FourBitTurns {
     Delay::Wait();
   }
 
+  // Writes the sums of a tile of a dense linear.
   __device__ void Write(int row_tile, const Sums& sums) const {
     WaitForPredecessor();
     const GroupedTile tile = {.group = 0, .row_tile = row_tile, .first = 0, .count = p_.tokens};
@@ -157,8 +158,8 @@ class FourBitTurns {
     WritePaddingOf(tile);
   }
 
-  // Writes a tile's sums; `end` has what that takes. Nothing is read from global memory: the team
-  // would miss its next turn.
+  // The same with kGroupTurns; `end` has what it takes. Nothing is read from global memory: the
+  // team would miss its next turn.
   __device__ void WriteGroup(uint32_t end, const Sums& sums) const {
     WaitForPredecessor();
     const int thread = threadIdx.x % 128, lane = thread % kWarpSize;
@@ -280,7 +281,7 @@ class TurnsLoader {
     });
   }
 
-  // With a tile's last stage comes what its end takes; it is read from global memory a tile ahead.
+  // With a tile's last stage comes what its end takes, which is read when the tile begins.
   __device__ void CopyInputs(int lane) const {
     if (lane == 0) PrefetchMap(p_.input_rows);
     WaitForPredecessor();
