@@ -110,7 +110,7 @@ TEST_F(CachedSnapshotTest, NothingIsUnknownOfARepositoryThatWasDownloadedWhole) 
   Put("model.safetensors");
   Put(".gitattributes");
   EXPECT_THAT(Find()->unknown, IsEmpty());
-  // That download was broken off.
+  // A download was broken off.
   fs::create_directories(cache_.Blob("x").parent_path());
   std::ofstream(cache_.Blob("x.incomplete")) << "x";
   EXPECT_THAT(Find()->unknown, Contains("modules.json"));

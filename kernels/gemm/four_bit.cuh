@@ -73,7 +73,7 @@ __device__ inline uint32_t LowerTwice(uint32_t bits) { return __byte_perm(bits, 
 // Integers are unpacked without conversions. In the lowest eight bits of a BF16, the subnormal ones
 // and those of the smallest exponent, a code counts in steps of one size: at bit 0 it is code *
 // 2^-133, at bit 4 code * 2^-129. A product by a power of two makes code / 128 of both, exactly.
-// Of a row r all pairs lie at bit 0, of a row r + 8 at bit 4.
+// All pairs of a row r lie at bit 0, and those of a row r + 8 at bit 4.
 inline constexpr float kCodeSteps = 128;
 __device__ inline constexpr float CodeFactor(int half) { return half == 0 ? 0x1p126f : 0x1p122f; }
 __device__ inline uint32_t CodeFactorTwice(int half) { return half == 0 ? 0x7e807e80 : 0x7c807c80; }
@@ -86,8 +86,8 @@ __device__ inline uint32_t CodesOf(uint32_t word, int pair) {
 // Returns the upper 16 bits of a float, which are a BF16, twice.
 __device__ inline uint32_t UpperTwice(float value) { return UpperTwice(__float_as_uint(value)); }
 
-// What makes weights of a group's codes in one row, by kSteps: numbers as two equal BF16 each.
-// Store returns the group's 32 bits in a tile; `half` is 1 for rows r + 8. `Read` takes them.
+// FourBitGroup holds the numbers that make weights of a group's codes in one row, each as two equal
+// BF16. Store returns the group's 32 bits in a tile; `half` is 1 for rows r + 8. Read takes them.
 template <FourBitSteps kSteps>
 struct FourBitGroup;
 

@@ -64,7 +64,7 @@ struct FourBitFormat {
     return type == FourBitType::kInt4 ? group == 32 || group == 64 || group == 128
                                       : group == 32 && !symmetric;
   }
-  // Of kInt4 and kInt4Affine.
+  // Returns the steps of kInt4 and kInt4Affine; kMxfp4 has none.
   constexpr FourBitSteps Steps() const {
     if (type == FourBitType::kInt4Affine) return FourBitSteps::kLine;
     if (scale == FourBitScale::kF16) return symmetric ? FourBitSteps::kFactors : FourBitSteps::kF16;

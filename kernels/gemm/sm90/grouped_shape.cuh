@@ -79,22 +79,24 @@ struct GroupedTile {
   int first, count;  // of the order
 };
 
-// The list of a kernel's tiles, of kTokens rows at most.
+// The list of a kernel's tiles, of kTokens rows at most; `row_tiles` are those of a weight's rows.
 template <int kTokens>
 class TileList {
  public:
-  __device__ explicit TileList(const GroupedParams& params) : p_(params) {}
+  __device__ explicit TileList(const GroupedParams& params) : TileList(params, params.row_tiles) {}
+  __device__ TileList(const GroupedParams& params, const int& row_tiles)
+      : p_(params), row_tiles_(row_tiles) {}
 
   // The predecessor must have ended, if there is an order.
   __device__ int Count() const {
-    return p_.row_tiles *
+    return row_tiles_ *
            (p_.groups.order == nullptr ? CeilDiv(p_.tokens, kTokens) : *p_.groups.tile_count);
   }
 
   // Returns the list's entry for a tile, which may be past the last one.
   __device__ int4 EntryOf(int tile) const {
     if (p_.groups.order == nullptr) return make_int4(0, 0, 0, p_.tokens);
-    return reinterpret_cast<const int4*>(p_.groups.tiles)[tile / p_.row_tiles];
+    return reinterpret_cast<const int4*>(p_.groups.tiles)[tile / row_tiles_];
   }
 
   // The tiles of a group are in the order of the weight's rows, so that those of the same rows are
@@ -104,7 +106,7 @@ class TileList {
     const GroupTile group = {
         .group = entry.x, .first_tile = entry.y, .first_row = entry.z, .rows = entry.w};
     const int tiles = CeilDiv(group.rows, kTokens);
-    const int of_group = tile - group.first_tile * p_.row_tiles;
+    const int of_group = tile - group.first_tile * row_tiles_;
     const int first = of_group % tiles * kTokens;
     return {.group = group.group,
             .row_tile = of_group / tiles,
@@ -114,6 +116,7 @@ class TileList {
 
  private:
   const GroupedParams& p_;
+  const int& row_tiles_;
 };
 
 struct GroupedBarriers {
@@ -137,8 +140,8 @@ struct GroupedBarriers {
   }
 };
 
-// What a loop over stages would compute again for each: where barriers lie in shared memory, and
-// whether a thread is the one of its warp that arrives at them.
+// Keeps what a loop over stages would compute again for each: where barriers lie in shared memory,
+// and whether a thread is the one of its warp that arrives at them.
 struct BarrierAddresses {
   uint32_t full;
   int first_lane;
@@ -228,8 +231,8 @@ struct GroupedShape {
   static constexpr int kEarlyStages = std::max(2, 48 * 1024 / kCtasPerSm / kWeightBytes);
   // The sums that teams hand on, behind the pipeline.
   static constexpr int kSumBytes = kTakesTurns ? 128 * kTokens / 2 * 4 : 0;
-  // What writes a tile's sums, with its last stage: the tile, the output's rows, and the biases of
-  // 64 rows.
+  // A tile's last stage brings what its sums are written by: the tile, the output's rows, and the
+  // biases of 64 rows.
   static constexpr int kEndBytes = kGroupTurns ? 16 + kTokens * 4 + 64 * 4 : 0;
   static constexpr int kExtraBytes = kSumBytes + kMaxStages * kEndBytes;  // behind the pipeline
   static_assert(kInputBytes % kSwizzleBytes == 0 && kWeightBytes % kSwizzleBytes == 0);

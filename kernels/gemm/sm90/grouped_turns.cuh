@@ -253,7 +253,7 @@ class TurnsLoader {
   }
 
  private:
-  // Of a dense linear, weights depend on nothing. No more than kEarlyStages are under way at a
+  // Weights of a dense linear depend on nothing. No more than kEarlyStages are under way at a
   // time: what else an SM asks for, as the inputs, stands in line behind them.
   __device__ void CopyWeights() const {
     if (Shape::kGroupTurns && p_.groups.order != nullptr) WaitForPredecessor();

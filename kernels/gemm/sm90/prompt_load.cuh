@@ -29,13 +29,14 @@ class PromptProducer {
     PrefetchMap(params_.input);
     if constexpr (!Shape::kFourBit) PrefetchMap(p_.weight);
     WaitForPredecessor();
+    const TileList<kPromptTile> list(p_, params_.row_groups);
     int wave = 0, number = NumberOf(wave);
-    int4 entry = EntryOf(number);  // as long as the list may be, so it may be read
-    const int tiles = params_.row_groups * TileCount();
+    int4 entry = list.EntryOf(number);  // as long as the list may be, so it may be read
+    const int tiles = list.Count();
     while (number < tiles) {
       const GroupedTile tile = TileOf(number, entry);
       number = NumberOf(++wave);
-      if (number < tiles) entry = EntryOf(number);
+      if (number < tiles) entry = list.EntryOf(number);
       for (int step = 0; step < p_.chunks; ++step) CopyStage(tile, step);
     }
     const int stage = next_.stage;
@@ -56,13 +57,6 @@ class PromptProducer {
     const unsigned clusters = gridDim.x / Shape::kCluster;
     return static_cast<int>(wave * clusters +
                             (blockIdx.x / Shape::kCluster + wave * 37u) % clusters);
-  }
-  __device__ int TileCount() const {
-    return p_.groups.order == nullptr ? CeilDiv(p_.tokens, kPromptTile) : *p_.groups.tile_count;
-  }
-  __device__ int4 EntryOf(int number) const {
-    if (p_.groups.order == nullptr) return make_int4(0, 0, 0, p_.tokens);
-    return reinterpret_cast<const int4*>(p_.groups.tiles)[number / params_.row_groups];
   }
   // Divides a group's rows into as many tiles as the list has, of about as many units of
   // kPromptUnit rows each. Numbers are as in grouped_load.cuh. A cluster's last tile of rows may
