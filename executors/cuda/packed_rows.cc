@@ -84,13 +84,13 @@ void PackedRows::Read(const PackedReader& part, const Interval& rows, const Inte
   const int64_t groups = columns_ / format_.group;
   for (int64_t i = 0; i < rows.count; ++i) {
     part.ReadScales(rows.begin + i, stored, scales.data());
-    part.ReadZeros(rows.begin + i, stored, zeros.data());
+    if (!format_.symmetric) part.ReadZeros(rows.begin + i, stored, zeros.data());
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t from = (columns.begin + g * format_.group) / part.group() - first;
       const int64_t at = (to + i) * groups + g;
       const uint16_t bits = Bits(format_.scale, scales[from]);
       std::memcpy(memory + ScalesOffset() + at * sizeof(bits), &bits, sizeof(bits));
-      memory[ZerosOffset() + at] = static_cast<uint8_t>(zeros[from]);
+      if (!format_.symmetric) memory[ZerosOffset() + at] = static_cast<uint8_t>(zeros[from]);
     }
   }
 }

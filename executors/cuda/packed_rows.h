@@ -25,7 +25,7 @@ std::optional<kernels::FourBitFormat> FormatOf(absl::Span<const PackedReader* co
                                                const Interval& columns);
 
 // How plain rows lie in one piece of memory, pinned on the host or on the device: codes, scales,
-// zero points and the map of rows.
+// zero points (but of symmetric formats) and the map of rows.
 class PackedRows {
  public:
   // `columns` is a multiple of format.group.
@@ -50,7 +50,7 @@ class PackedRows {
   int64_t Groups() const { return rows_ * (columns_ / format_.group); }
   size_t ScalesOffset() const { return Aligned(rows_ * columns_ / 2); }
   size_t ZerosOffset() const { return Aligned(ScalesOffset() + Groups() * sizeof(uint16_t)); }
-  size_t MapOffset() const { return Aligned(ZerosOffset() + Groups()); }
+  size_t MapOffset() const { return Aligned(ZerosOffset() + (format_.symmetric ? 0 : Groups())); }
   static size_t Aligned(size_t offset) { return (offset + 15) / 16 * 16; }
 
   kernels::FourBitFormat format_;

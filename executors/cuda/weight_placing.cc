@@ -143,7 +143,10 @@ absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) 
   if (!options_.four_bit || !in_layer || !whole_tiles || matrix.stored_fp8) return absl::OkStatus();
   if (readers.size() == matrix.parts.size()) {
     matrix.four_bit = PackedFormat(matrix.packed, matrix.column_share);
-    matrix.whole_four_bit = PackedFormat(matrix.packed, Whole(matrix.column_share.total));
+    // Scales may have to be read for it: once, where a rank has all columns.
+    matrix.whole_four_bit = matrix.column_share.count == matrix.column_share.total
+                                ? matrix.four_bit
+                                : PackedFormat(matrix.packed, Whole(matrix.column_share.total));
   } else if (options_.quantize_int4 && IsFloat(type)) {
     matrix.four_bit = {.type = kernels::FourBitType::kInt4Affine, .group = 32};
     matrix.quantized_int4 = true;
