@@ -156,9 +156,10 @@ endfunction()
 
 find_program(MILLRACE_CCACHE ccache)
 if(MILLRACE_CCACHE)
-  # ccache takes files with precompiled headers only if told so.
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_SLOPPINESS=pch_defines,time_macros" "${MILLRACE_CCACHE}")
-  set(CMAKE_CUDA_COMPILER_LAUNCHER "${MILLRACE_CCACHE}")
+  # ccache takes files with precompiled headers only if told so. Paths are relative to the source folder, so that clones share results.
+  set(_ccache "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${_ccache} "CCACHE_SLOPPINESS=pch_defines,time_macros" "${MILLRACE_CCACHE}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${_ccache} "${MILLRACE_CCACHE}")
 endif()
 
 define_property(TARGET PROPERTY MILLRACE_TEST BRIEF_DOCS "Set on tests and benchmarks: these may use googletest and benchmark")
