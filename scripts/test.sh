@@ -24,6 +24,7 @@ case " $* " in
   *)
     scripts/fetch_model.sh
     scripts/fetch_minilm.sh
+    scripts/fetch_kubernetes.sh
     if [[ " $* " != *MILLRACE_TORCH=OFF* && $(uname -m) = x86_64 ]]; then
       scripts/fetch_torch.sh
       scripts/setup.sh package
@@ -43,6 +44,7 @@ if ! build_quietly "$build"; then
 fi
 
 export MILLRACE_MODEL=$MODEL MILLRACE_MINILM=$MINILM
+PATH=$(cache_path kubernetes):$PATH
 # Debian's gRPC is not built with ThreadSanitizer, so accesses within its code cannot be judged; those of our code are.
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1
 export ASAN_OPTIONS=detect_stack_use_after_return=1

@@ -16,6 +16,7 @@ import pytest
 
 import tiny_qwen3
 from daemon import device_flags, environment, on_a_gpu, program
+from tls_clients import Authority, Revocations, flags as tls_flags
 
 ROOT = pathlib.Path(__file__).parent.parent
 START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers and busy machines are slow
@@ -124,6 +125,21 @@ def fake_server(tmp_path_factory):
     """A shared server with the fake executor. It must still be healthy after each test."""
     server = Server(tmp_path_factory.mktemp("fake"), "--device", "fake", "--fake-step-us", "1000",
                     "--fake-token-us", "10")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def secured_server(tmp_path_factory):
+    """A shared server with the fake executor, tenants (the key of tenant a is key-of-a), TLS and a list of revoked certificates. At
+    ports["metrics"] it has metrics and probes, plain and without a key."""
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder, "ours")
+    Revocations(authority, folder / "revoked")
+    keys = folder / "keys.json"
+    keys.write_text(json.dumps({"keys": [{"name": "a", "sha256": hashlib.sha256(b"key-of-a").hexdigest()}]}))
+    server = Server(folder, "--device", "fake", "--keys", str(keys), *tls_flags(authority.issue("server")), "--ssl-ca-certs", str(authority.file),
+                    "--ssl-cert-reqs", "1", "--ssl-crl-file", str(folder / "revoked"), "--metrics-host", "127.0.0.1", "--metrics-port", "0")
     yield server
     server.stop()
 

@@ -59,6 +59,12 @@ def metrics(server):
     return {line[:re.search(r"[{ ]", line).start()]: float(line.split()[-1]) for line in lines if line[0] != "#"}
 
 
+def gpu_exposition():
+    """Returns what a server on a GPU adds to its metrics, with the names that stand in its source."""
+    source = (pathlib.Path(__file__).parent.parent / "engine" / "gpu_metrics.cc").read_text()
+    return "".join(f'{name}{{gpu="0",uuid="GPU-0"}} 1\n' for name in re.findall(r'"(millrace_gpu_\w+)"', source))
+
+
 def cancelled(server, *reasons):
     """Returns how many requests ended before their own end, for any of these reasons."""
     found = re.findall(r'^millrace_requests_cancelled_total{[^}]*reason="(\w+)"} (\S+)$', httpx.get(server.admin + "/metrics").text, re.M)

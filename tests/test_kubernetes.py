@@ -1,10 +1,12 @@
 """The Kubernetes objects of deploy/: Kustomize's and the Helm chart's are valid, are the same, and name what the server has."""
+import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 
 import httpx
 import jsonschema
@@ -12,7 +14,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from daemon import environment, program, run
+from daemon import environment, gpu_exposition, program, run
+from tls_clients import Authority
 
 pytestmark = pytest.mark.deploy
 
@@ -21,6 +24,7 @@ DEPLOY = ROOT / "deploy"
 KUSTOMIZE = DEPLOY / "kubernetes"
 CHART = DEPLOY / "helm" / "millrace"
 KUSTOMIZATIONS = sorted(path.parent.relative_to(KUSTOMIZE).as_posix() for path in KUSTOMIZE.rglob("kustomization.yaml"))
+COMPONENTS = [name for name in KUSTOMIZATIONS if name.startswith("components/")]
 OVERLAYS = [name for name in KUSTOMIZATIONS if name.startswith("overlays/")]
 SCHEMAS = {schema["kind"]: schema["versions"] for schema in map(json.loads, (path.read_text() for path in (ROOT / "tests/crds").glob("*.json")))}
 # preStop's sleep is there since the first; the other is the newest that the validator knows.
@@ -31,32 +35,24 @@ FLAGS = set(re.findall(r"^\| `--(?:\[no-\])?([a-z0-9-]+)", SETTINGS, re.M))
 
 def kustomize(name):
     if not shutil.which("kubectl"):
-        pytest.skip("this distribution has no kubectl")
+        pytest.skip("there is no kubectl for this machine (scripts/fetch_kubernetes.sh)")
     done = subprocess.run(["kubectl", "kustomize", KUSTOMIZE / name], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
-@pytest.fixture(scope="module")
-def renderer(tmp_path_factory):
-    """Builds tests/helm/render.go with Debian's packages, which lie in a GOPATH."""
-    program = tmp_path_factory.mktemp("helm") / "render"
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "millrace" / "go-build"
-    env = {**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOCACHE": str(cache), "GOFLAGS": ""}
-    done = subprocess.run(["go", "build", "-o", program, ROOT / "tests/helm/render.go"], env=env, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
-    return program
-
-
 @pytest.fixture
-def render(renderer, tmp_path):
-    """Returns render(values, release), which renders the chart as `helm template RELEASE deploy/helm/millrace -n millrace` does."""
+def render(tmp_path):
+    """Returns render(values, release), what `helm template RELEASE deploy/helm/millrace -n millrace` makes. ValueError: Helm refuses the values."""
+    if not shutil.which("helm"):
+        pytest.skip("there is no Helm for this machine (scripts/fetch_kubernetes.sh)")
 
     def template(values=None, release="millrace"):
         file = tmp_path / "values.yaml"
         file.write_text(yaml.safe_dump(values or {}))
-        done = subprocess.run([renderer, CHART, release, "millrace", file], capture_output=True, text=True, timeout=60)
-        if done.returncode != 0:
+        done = subprocess.run(["helm", "template", release, CHART, "-n", "millrace", "-f", file, "--kube-version", VERSIONS[0]],
+                              capture_output=True, text=True, timeout=60)
+        if done.returncode != 0 or done.stderr:
             raise ValueError(done.stderr)
         return [document for document in yaml.safe_load_all(done.stdout) if document]
 
@@ -99,14 +95,17 @@ def container(documents):
 
 
 def environment_of(documents):
-    return {variable["name"]: variable for variable in container(documents)["env"]}
+    """Returns the container's variables by name. Kubernetes takes the last of those with one name, and warns."""
+    variables = {variable["name"]: variable for variable in container(documents)["env"]}
+    assert len(variables) == len(container(documents)["env"])
+    return variables
 
 
 CHART_VALUES = {
     "default": {},
     "gpu": {"device": "cuda"},
     "gpu, all": {
-        "device": "cuda", "model": "org/name", "image": "registry.example.com/millrace:1", "imagePullSecrets": [{"name": "pull"}],
+        "device": "cuda", "model": "org/name", "image": {"repository": "registry.example.com/millrace", "tag": "1", "pullPolicy": "Always"}, "imagePullSecrets": [{"name": "pull"}],
         "resources": {"limits": {"nvidia.com/gpu": "1"}}, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}],
         "affinity": {"nodeAffinity": {}}, "settings": {"MILLRACE_MAX_NUM_SEQS": 64, "MILLRACE_KV_CACHE_DTYPE": "fp8"},
         "cache": {"kind": "pvc", "storageClass": "fast", "accessModes": ["ReadWriteOnce"]}, "autoscaling": {"kind": "keda"}, "monitor": {"kind": "service"},
@@ -115,10 +114,30 @@ CHART_VALUES = {
                    "autoscaling": {"kind": "hpa"}, "monitor": {"kind": "pod"}, "drainSeconds": 120, "preStopSeconds": 5},
     "existing claim": {"cache": {"kind": "existing", "claim": "models"}, "networkPolicy": {"enabled": False}, "podDisruptionBudget": {"enabled": False}},
     "pool": {"device": "cuda", "inferencePool": {"enabled": True}, "monitor": {"kind": "pod"}},
+    "keys and TLS": {"keys": {"secret": "tenants"}, "tls": {"secret": "certificate", "clientCertificates": "required"}, "monitor": {"kind": "service"}},
+    "extras": {
+        "extraArgs": ["--log=scheduler=debug"], "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}], "podLabels": {"team": "a"},
+        "podAnnotations": {"example.com/scrape": "true"}, "extraVolumes": [{"name": "certificates", "configMap": {"name": "ca"}}],
+        "extraVolumeMounts": [{"name": "certificates", "mountPath": "/etc/ssl/extra", "readOnly": True}], "priorityClassName": "high", "runtimeClassName": "nvidia",
+    },
 }
 
 
-@pytest.mark.parametrize("name", KUSTOMIZATIONS)
+@pytest.fixture
+def with_components():
+    """Returns with_components(overlay, components), which makes a kustomization of them in a folder beside theirs."""
+    with tempfile.TemporaryDirectory(dir=KUSTOMIZE) as folder:
+
+        def make(overlay, components):
+            one = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [f"../{overlay}"],
+                   "components": [f"../{component}" for component in components]}
+            (pathlib.Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(one))
+            return kustomize(folder)
+
+        yield make
+
+
+@pytest.mark.parametrize("name", [name for name in KUSTOMIZATIONS if name not in COMPONENTS])
 def test_what_kustomize_makes_is_valid(name):
     documents = kustomize(name)
     assert documents
@@ -150,9 +169,12 @@ def comparable(documents):
     objects = json.loads(json.dumps(documents))
     for made in objects:
         made["metadata"].pop("annotations", None)  # the chart's claim asks Helm to keep it
-        if made["kind"] == "Deployment":
-            for one in made["spec"]["template"]["spec"]["containers"]:
-                one["env"].sort(key=lambda variable: variable["name"])
+        pod = made["spec"]["template"]["spec"] if made["kind"] == "Deployment" else {}
+        service = made["spec"] if made["kind"] == "Service" else {}
+        lists = [service.get("ports", []), pod.get("volumes", [])]
+        lists += [one[kind] for one in pod.get("containers", []) for kind in ("env", "volumeMounts")]
+        for named in lists:
+            named.sort(key=lambda one: one["name"])
     return by_name(objects)
 
 
@@ -174,19 +196,102 @@ def test_the_chart_and_kustomize_make_the_same(render, kustomizations, values):
         assert charts[name] == ours[name], name
 
 
+@pytest.mark.parametrize("components, values", [
+    (["keys"], {"keys": {"secret": "millrace-keys"}}),
+    (["tls"], {"tls": {"secret": "millrace-tls"}}),
+    (["keys", "tls"], {"keys": {"secret": "millrace-keys"}, "tls": {"secret": "millrace-tls"}}),
+])
+def test_the_chart_and_the_components_make_the_same(render, with_components, components, values):
+    ours = comparable(with_components("overlays/cpu", [f"components/{name}" for name in components]))
+    charts = comparable(render(values))
+    assert charts.keys() == ours.keys()
+    for name in ours:
+        assert charts[name] == ours[name], name
+
+
+def test_a_server_with_mounted_keys_and_certificate_is_probed_and_scraped(render, start_server, tmp_path):
+    """The paths of the volumes are those of the variables; with the Secrets' files there a server starts, and needs no key at the probes' port."""
+    documents = render({"keys": {"secret": "tenants"}, "tls": {"secret": "certificate"}, "monitor": {"kind": "service"}})
+    mounts = {mount["name"]: mount["mountPath"] for mount in container(documents)["volumeMounts"]}
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in deployment(documents)["spec"]["template"]["spec"]["volumes"] if "secret" in volume}
+    assert secrets == {"keys": "tenants", "tls": "certificate"}
+    folders = {mounts[name]: tmp_path / name for name in secrets}
+    for folder in folders.values():
+        folder.mkdir()
+    (tmp_path / "keys" / "keys.json").write_text(json.dumps({"keys": [{"name": "a", "sha256": hashlib.sha256(b"key-of-a").hexdigest()}]}))
+    for file, issued in zip(("tls.crt", "tls.key"), Authority(tmp_path, "ours").issue("server")):
+        (tmp_path / "tls" / file).write_bytes(issued.read_bytes())
+    variables = {}
+    for name, variable in environment_of(documents).items():
+        value = variable.get("value", "")
+        for mounted, folder in folders.items():
+            value = value.replace(mounted, str(folder))
+        if name.startswith(("MILLRACE_SSL", "MILLRACE_KEYS", "MILLRACE_METRICS")):
+            variables[name] = value
+    server = start_server("--device", "fake", "--metrics-port", "0", env=variables)
+    plain = f"http://127.0.0.1:{server.ports['metrics']}"
+    probes = [container(documents)[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")]
+    (endpoint,) = by_name(documents)["ServiceMonitor", "millrace"]["spec"]["endpoints"]
+    assert {probe["port"] for probe in probes} == {endpoint["port"]} == {"metrics"} and "authorization" not in endpoint
+    for path in [*(probe["path"] for probe in probes), endpoint["path"]]:
+        assert httpx.get(plain + path).status_code == 200, path
+    listed = f"https://127.0.0.1:{server.ports['http']}/v1/models"
+    assert httpx.get(listed, verify=False).status_code == 401
+    assert httpx.get(listed, verify=False, headers={"Authorization": "Bearer key-of-a"}).status_code == 200
+
+
 @pytest.mark.parametrize("values, said", [
-    ({"device": "gpu"}, 'device: got "gpu", expected cpu or cuda'),
-    ({"device": "cuda", "gpus": 9}, "gpus: got 9, expected 1 to 8"),
+    ({"device": "gpu"}, "at '/device': value must be one of 'cpu', 'cuda'"),
+    ({"device": "cuda", "gpus": 9}, "at '/gpus': maximum: got 9, want 8"),
     ({"gpus": 2}, "gpus: more than one is for device cuda"),
-    ({"cache": {"kind": "nfs"}}, "cache.kind: got"),
+    ({"cache": {"kind": "nfs"}}, "at '/cache/kind': value must be one of 'pvc', 'existing', 'emptyDir'"),
     ({"cache": {"kind": "existing"}}, "cache.claim: expected the name of a claim"),
-    ({"autoscaling": {"kind": "vpa"}}, "expected none, hpa or keda"),
-    ({"monitor": {"kind": "both"}}, "expected none, service or pod"),
-    ({"settings": {"MAX_NUM_SEQS": 1}}, "expected names that begin with MILLRACE_"),
+    ({"autoscaling": {"kind": "vpa"}}, "at '/autoscaling/kind': value must be one of 'none', 'hpa', 'keda'"),
+    ({"monitor": {"kind": "both"}}, "at '/monitor/kind': value must be one of 'none', 'service', 'pod'"),
+    ({"settings": {"MAX_NUM_SEQS": 1}}, "'MAX_NUM_SEQS' does not match pattern"),
+    ({"settings": {"MILLRACE_DRAIN_TIMEOUT": "9s"}}, "settings: got MILLRACE_DRAIN_TIMEOUT, which pods and probes rely on; set drainSeconds"),
+    ({"extraVolume": []}, "additional properties 'extraVolume' not allowed"),
+    ({"image": "millrace:cpu"}, "at '/image': got string, want object"),
+    ({"tls": {"clientCertificates": "required"}}, "tls.clientCertificates: expected tls.secret beside it"),
+    ({"keys": {"secret": "tenants"}, "inferencePool": {"enabled": True}}, "keys.secret: an InferencePool's endpoint picker sends no key"),
 ])
 def test_the_chart_refuses_wrong_values(render, values, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         render(values)
+
+
+def test_the_schema_has_every_value_of_the_chart():
+    def check(values, schema):
+        assert schema["additionalProperties"] is False
+        assert set(values) == set(schema["properties"]) - {"global"}
+        for name, value in values.items():
+            if isinstance(value, dict) and "properties" in schema["properties"][name]:
+                check(value, schema["properties"][name])
+
+    check(yaml.safe_load((CHART / "values.yaml").read_text()), json.loads((CHART / "values.schema.json").read_text()))
+
+
+def test_each_variable_is_set_once_by_who_says_it_last(render):
+    values = {
+        "model": "org/name", "secret": "mine",
+        "settings": {"MILLRACE_MODEL": "org/other", "MILLRACE_MAX_NUM_BATCHED_TOKENS": 2000000, "MILLRACE_DTYPE": "float32", "MILLRACE_PREFIX_CACHING": False},
+        "extraEnv": [{"name": "MILLRACE_DTYPE", "value": "bfloat16"}, {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}],
+    }
+    variables = environment_of(render(values))
+    assert {name: variable["value"] for name, variable in variables.items() if "value" in variable}.items() >= {
+        "MILLRACE_MODEL": "org/other", "MILLRACE_MAX_NUM_BATCHED_TOKENS": "2000000", "MILLRACE_DTYPE": "bfloat16", "MILLRACE_PREFIX_CACHING": "false"}.items()
+    assert variables["HF_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": "hub", "key": "token"}
+    assert variables["MILLRACE_API_KEY"]["valueFrom"]["secretKeyRef"] == {"name": "mine", "key": "api-key"}
+
+
+@pytest.mark.parametrize("image, expected", [
+    ({}, "millrace:cpu"),
+    ({"repository": "registry.example.com:5000/millrace"}, "registry.example.com:5000/millrace:cpu"),
+    ({"tag": "0.1.0"}, "millrace:0.1.0"),
+    ({"repository": "r/m", "digest": "sha256:" + "0" * 64}, "r/m@sha256:" + "0" * 64),
+])
+def test_the_image_is_put_together(render, image, expected):
+    assert container(render({"image": image}))["image"] == expected
 
 
 def test_the_chart_takes_what_the_page_sets(render):
@@ -336,19 +441,20 @@ def files():
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 # Flags of other programs, and of ours those that are no settings.
 OTHERS = {
-    "from", "from-literal", "help", "install", "interval", "no-install-recommends", "now", "prefix", "print-completion", "print-man-page", "read-only", "set",
+    "cert", "from", "from-file", "from-literal", "help", "install", "interval", "key", "no-install-recommends", "now", "prefix", "print-completion", "print-man-page", "read-only", "set",
     "start-period", "strip-unneeded", "timeout", "version",
 }
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_names_what_the_server_has(fake_server, path):
+def test_a_file_names_what_the_server_has(fake_server, secured_server, path):
     text = path.read_text()
     switches = {f"no-{flag}" for flag in re.findall(r"^\| `--\[no-\]([a-z0-9-]+)", SETTINGS, re.M)}
     assert set(FLAG.findall(text)) <= FLAGS | switches | OTHERS
     for variable in re.findall(r"\bMILLRACE_([A-Z0-9_]+)\b(?!=O[NF])", text):
         assert variable.lower().replace("_", "-") in FLAGS or re.search(rf"-DMILLRACE_{variable}=", text), variable
-    metrics = httpx.get(fake_server.http + "/metrics").text
+    metrics = "".join([httpx.get(fake_server.http + "/metrics").text, httpx.get(f"http://127.0.0.1:{secured_server.ports['metrics']}/metrics").text,
+                       gpu_exposition()])
     for name in re.findall(r"\b(?:vllm:|millrace_|process_)\w+", text):
         assert re.search(rf"^{name}[ {{]", metrics, re.M), name
     # prometheus-adapter's names have _ for the colon.
@@ -358,6 +464,6 @@ def test_a_file_names_what_the_server_has(fake_server, path):
         assert all(re.search(rf"^vllm:{name}[ {{]", metrics, re.M) for name in pattern.split("|"))
     for endpoint in re.findall(r"path: (/[a-z]+)\b(?!/)", text):
         assert httpx.get(fake_server.http + endpoint).status_code == 200, endpoint
-    for named in re.findall(r"\b(?:deploy|docs|scripts|overlays|extras)/[\w./-]*\w", text):
-        base = KUSTOMIZE if named.startswith(("overlays", "extras")) else ROOT
+    for named in re.findall(r"\b(?:deploy|docs|scripts|overlays|extras|components)/[\w./-]*\w", text):
+        base = KUSTOMIZE if named.startswith(("overlays", "extras", "components")) else ROOT
         assert (base / named).exists(), named
