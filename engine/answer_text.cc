@@ -3,16 +3,6 @@
 #include <utility>
 
 namespace millrace {
-namespace {
-
-void MoveTo(OutputDelta delta, OutputEvent* event) {
-  event->text += delta.content;
-  event->reasoning += delta.reasoning;
-  for (ToolCallDelta& call : delta.calls) event->calls.push_back(std::move(call));
-}
-
-}  // namespace
-
 AnswerText::AnswerText(const Tokenizer* tokenizer, const GenerateRequest* request)
     : tokenizer_(tokenizer),
       request_(request),
@@ -26,7 +16,9 @@ void AnswerText::Parse(std::unique_ptr<OutputParser> parser, std::string_view be
   one_call_ = one_call;
   if (parser_ == nullptr) return;
   detokenizer_.Keep(kept);
+  if (begun.empty()) return;
   parser_->Add(begun, &begun_);
+  parser_->Commit(&begun_);
 }
 
 // Returns whether the token is left out of a decoded text.
@@ -105,15 +97,24 @@ void AnswerText::Emit(std::string_view text, OutputEvent* event) {
   }
   OutputDelta delta = std::exchange(begun_, OutputDelta());
   parser_->Add(text, &delta);
-  MoveTo(std::move(delta), event);
+  Move(std::move(delta), event);
   called_ = called_ || (one_call_ && parser_->complete_calls() > 0);
 }
 
-void AnswerText::FinishParsing(OutputEvent* event) {
+void AnswerText::Move(OutputDelta delta, OutputEvent* event) const {
+  event->text += delta.content;
+  event->reasoning += delta.reasoning;
+  for (ToolCallDelta& call : delta.calls) {
+    // Several may end with one piece of text.
+    if (!one_call_ || call.index == 0) event->calls.push_back(std::move(call));
+  }
+}
+
+void AnswerText::FinishParsing(AnswerEnd end, OutputEvent* event) {
   if (parser_ == nullptr) return;
   OutputDelta delta = std::exchange(begun_, OutputDelta());
-  parser_->Finish(&delta);
-  MoveTo(std::move(delta), event);
+  parser_->Finish(end, &delta);
+  Move(std::move(delta), event);
 }
 
 std::optional<double> AnswerText::mean_logprob() const {
@@ -122,6 +123,18 @@ std::optional<double> AnswerText::mean_logprob() const {
 }
 
 void AnswerText::AddText(const std::string& text, OutputEvent* event) {
+  if (parser_ == nullptr || stops_.empty()) return AddOutsideReasoning(text, event);
+  for (size_t i = 0; i < text.size() && !stopped_.has_value(); ++i) {
+    const std::string_view byte = std::string_view(text).substr(i, 1);
+    if (parser_->in_reasoning()) {
+      Emit(byte, event);
+    } else {
+      AddOutsideReasoning(byte, event);
+    }
+  }
+}
+
+void AnswerText::AddOutsideReasoning(std::string_view text, OutputEvent* event) {
   StopChecker::Result checked = stops_.Add(text, num_tokens_ > request_->min_tokens);
   Emit(checked.text, event);
   stopped_ = checked.stopped;

@@ -1,4 +1,5 @@
-// Turns sampled tokens into the events of one answer: text, stop strings, log-probabilities.
+// Turns sampled tokens into the events of one answer: text, stop strings, log-probabilities. Stop
+// strings are searched in what is no reasoning.
 #ifndef MILLRACE_ENGINE_ANSWER_TEXT_H_
 #define MILLRACE_ENGINE_ANSWER_TEXT_H_
 
@@ -45,8 +46,8 @@ class AnswerText {
   // find one.
   void Flush(OutputEvent* event);
 
-  // Ends the parser's work, after Flush or a stop string.
-  void FinishParsing(OutputEvent* event);
+  // Ends the parser's work, after Flush or a stop string. `end`: whether the tokens were used up.
+  void FinishParsing(AnswerEnd end, OutputEvent* event);
 
   // Returns whether a stop string, or the only call, ended the answer.
   bool ended() const { return stopped_.has_value() || called_; }
@@ -62,7 +63,9 @@ class AnswerText {
 
  private:
   void AddText(const std::string& text, OutputEvent* event);
+  void AddOutsideReasoning(std::string_view text, OutputEvent* event);
   void Emit(std::string_view text, OutputEvent* event);
+  void Move(OutputDelta delta, OutputEvent* event) const;
   TokenDetail Detail(const StepResult& result, const TokenResult& token) const;
   bool Skips(Token token) const;
 

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
+#include "text/tools/output_format.h"
 
 namespace millrace {
 namespace {
@@ -125,6 +126,55 @@ TEST(AnswerTextTest, BeginsWithTheSpaceOfThePromptsLastWord) {
   answer.Add(nothing, {.token = 0}, /*is_stop_token=*/false, &event);
   answer.Flush(&event);
   EXPECT_EQ(event.text, " er low");
+}
+
+// Returns the answer that these bytes make, with the parsers of Qwen 3. `inside`: the prompt has
+// opened the reasoning.
+OutputEvent Parsed(GenerateRequest request, std::string_view text, bool inside,
+                   bool separates = true) {
+  const ByteTokenizer tokenizer;
+  const auto format = *OutputFormat::Choose("", "hermes", "qwen3");
+  AnswerText answer(&tokenizer, &request);
+  const std::vector<Token> kept;
+  answer.Parse(format.MakeParser({.tools = true,
+                                  .reasoning = separates,
+                                  .keeps_reasoning = !separates,
+                                  .inside_reasoning = inside}),
+               "", &kept, /*one_call=*/!request.parallel_tool_calls);
+  OutputEvent event;
+  for (const char c : text) {
+    if (answer.ended()) break;
+    answer.Add({}, {.token = static_cast<Token>(static_cast<unsigned char>(c))},
+               /*is_stop_token=*/false, &event);
+  }
+  if (!answer.ended()) answer.Flush(&event);
+  answer.FinishParsing(AnswerEnd::kWhole, &event);
+  return event;
+}
+
+TEST(AnswerTextTest, StopStringsAreNotSearchedInTheReasoning) {
+  GenerateRequest request;
+  request.stop = {"Q:", "</th"};
+  const OutputEvent inside = Parsed(request, "a Q: b</think>\n\nc Q: d", /*inside=*/true);
+  EXPECT_EQ(inside.reasoning, "a Q: b");
+  EXPECT_EQ(inside.text, "c ");
+  const OutputEvent opened = Parsed(request, "<think>a Q: b</think>c Q: d", /*inside=*/false);
+  EXPECT_EQ(opened.reasoning, "a Q: b");
+  EXPECT_EQ(opened.text, "c ");
+  // Reasoning that is left in the content is searched.
+  const OutputEvent left = Parsed(request, "<think>a Q: b", /*inside=*/false, /*separates=*/false);
+  EXPECT_EQ(left.reasoning, "");
+  EXPECT_EQ(left.text, "<think>a ");
+}
+
+TEST(AnswerTextTest, OneCallIsOneInAThoughtThatNeverCloses) {
+  GenerateRequest request;
+  request.parallel_tool_calls = false;
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+  const OutputEvent event = Parsed(request, "a" + call + call, /*inside=*/true);
+  EXPECT_EQ(event.reasoning, "a");
+  ASSERT_EQ(event.calls.size(), 1);
+  EXPECT_EQ(event.calls[0].name, "f");
 }
 
 }  // namespace

@@ -120,7 +120,10 @@ void OutputShard::End(const std::shared_ptr<LiveRequest>& request, SequenceEnd e
                       OutputEvent output) {
   AnswerText& answer = *request->answer;
   if (end.status.ok() && !answer.ended()) answer.Flush(&output);
-  if (end.status.ok() || answer.ended()) answer.FinishParsing(&output);
+  if (end.status.ok() || answer.ended()) {
+    const bool cut = end.reason == EndReason::kLength && !answer.ended();
+    answer.FinishParsing(cut ? AnswerEnd::kCut : AnswerEnd::kWhole, &output);
+  }
   // An answer whose first event is its last has gone through no Push.
   if (!request->lost_output && (end.status.ok() || answer.ended())) {
     request->lost_output = !request->MaySend();

@@ -167,18 +167,24 @@ std::string TextSet::reasoning_parser() const {
   return format_.output.reasoning() == nullptr ? "" : format_.output.reasoning()->name;
 }
 
-// Returns whether the prompt has opened the reasoning, which its last tokens tell.
-bool TextSet::BeginsReasoning(absl::Span<const Token> prompt) const {
-  constexpr size_t kEnd = 64;
-  if (prompt.size() > kEnd) prompt = prompt.subspan(prompt.size() - kEnd);
-  return format_.output.BeginsReasoning(Decode(*tokenizer_, prompt, /*skip_special=*/false));
+// Returns whether the prompt has opened the reasoning, which its last tokens tell: those before the
+// beginning of the answer, and that.
+bool TextSet::BeginsReasoning(const Chat* chat, absl::Span<const Token> prompt) const {
+  std::string_view prefill;
+  if (chat != nullptr && chat->continue_final_message && !chat->messages.empty()) {
+    prefill = chat->messages.back().content;
+  }
+  const size_t end = 64 + prefill.size();
+  if (prompt.size() > end) prompt = prompt.subspan(prompt.size() - end);
+  return format_.output.BeginsReasoning(Decode(*tokenizer_, prompt, /*skip_special=*/false),
+                                        prefill);
 }
 
 absl::StatusOr<std::optional<GrammarSpec>> TextSet::CallGrammar(
     const GenerateRequest& request, absl::Span<const Token> prompt) const {
   const Chat* chat = std::get_if<Chat>(&request.prompt);
   if (chat == nullptr) return std::nullopt;
-  return ToolGrammar(*chat, format_.output, BeginsReasoning(prompt));
+  return ToolGrammar(*chat, format_.output, BeginsReasoning(chat, prompt));
 }
 
 absl::StatusOr<ThinkingMarkers> TextSet::Thinking(absl::Span<const Token> prompt) const {
@@ -191,17 +197,18 @@ absl::StatusOr<ThinkingMarkers> TextSet::Thinking(absl::Span<const Token> prompt
   }
   return ThinkingMarkers{.open = reasoning->think.open,
                          .close = reasoning->think.close,
-                         .inside = BeginsReasoning(prompt)};
+                         .inside = BeginsReasoning(nullptr, prompt)};
 }
 
 std::unique_ptr<OutputParser> TextSet::MakeParser(const GenerateRequest& request,
                                                   absl::Span<const Token> prompt) const {
   const Chat* chat = std::get_if<Chat>(&request.prompt);
   const bool tools = chat != nullptr && chat->parse_tools;
-  if (!tools && !request.parse_reasoning) return nullptr;
-  OutputFormat::Request parse = {.tools = tools, .reasoning = request.parse_reasoning};
+  OutputFormat::Request parse = {.tools = tools,
+                                 .reasoning = request.parse_reasoning,
+                                 .keeps_reasoning = chat != nullptr && !request.parse_reasoning};
   if (tools) parse.signatures = ToolSignatures(chat->tools);
-  parse.inside_reasoning = BeginsReasoning(prompt);
+  parse.inside_reasoning = BeginsReasoning(chat, prompt);
   return format_.output.MakeParser(parse);
 }
 

@@ -80,7 +80,7 @@ class TextSet {
  private:
   absl::StatusOr<std::vector<Token>> FillIn(const TokenizeRequest& request,
                                             int64_t max_tokens) const;
-  bool BeginsReasoning(absl::Span<const Token> prompt) const;
+  bool BeginsReasoning(const Chat* chat, absl::Span<const Token> prompt) const;
   absl::StatusOr<std::string> Render(const Chat& chat, SteadyTime deadline) const;
 
   std::unique_ptr<const Tokenizer> tokenizer_;

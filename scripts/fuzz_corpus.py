@@ -250,9 +250,9 @@ def answers():
         "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>", "Plain text.", "<response>Hi</response>", "[THINK]a[/THINK]b",
     ]
     for format in range(48):
-        yield bytes([format, format % 2]) + texts[format % len(texts)].encode()
+        yield bytes([format, format % 2, format % 3]) + texts[format % len(texts)].encode()
     for index, text in enumerate(texts):
-        yield bytes([index, 0]) + text.encode()
+        yield bytes([index, 0, 1]) + text.encode()
 
 
 def frame(kind, flags, stream, payload=b""):

@@ -22,6 +22,9 @@ class StopChecker {
   // characters.
   StopChecker(std::vector<std::string> stops, bool include_stop_in_output);
 
+  // Returns whether there are no stop strings.
+  bool empty() const { return matchers_.empty(); }
+
   struct Result {
     std::string text;               // to be shown now; all texts together are the answer
     std::optional<size_t> stopped;  // index of the stop string that ended the answer

@@ -3,17 +3,20 @@
 #define MILLRACE_TEXT_TOOLS_CONTENT_WRITER_H_
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "text/tools/output_parser.h"
 
 namespace millrace {
 
+inline bool IsAnswerSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
 // Holds white space back until something follows it, so that it can still be dropped before a call.
 class ContentWriter {
  public:
   void Add(char c, OutputDelta* out) {
-    if (c == ' ' || c == '\n' || c == '\t' || c == '\r') {
+    if (IsAnswerSpace(c)) {
       if (!skips_) space_ += c;
       return;
     }
@@ -22,10 +25,15 @@ class ContentWriter {
     out->content += std::exchange(space_, std::string());
     out->content += c;
   }
-  // Forgets the white space that was held back.
+  void Add(std::string_view text, OutputDelta* out) {
+    for (const char c : text) Add(c, out);
+  }
+  // Forgets the white space that was held back: a call follows.
   void DropSpace() { space_.clear(); }
-  // Drops the white space that follows.
+  // Drops the white space that follows: a call has ended.
   void SkipSpace() { skips_ = true; }
+  // Returns whether nothing but white space has come since SkipSpace.
+  bool skips() const { return skips_; }
   // Returns whether nothing but white space has come.
   bool only_space() const { return only_space_; }
   // Ends the content: its own white space at the end stays.

@@ -30,9 +30,10 @@ std::string WordAfter(const std::string& text, std::string_view before) {
 
 class HarmonyParser : public OutputParser {
  public:
-  explicit HarmonyParser(bool calls) : takes_calls_(calls), scanner_(Markers()) {}
+  HarmonyParser(bool calls, bool separates)
+      : takes_calls_(calls), separates_(separates), scanner_(Markers()) {}
 
-  void Finish(OutputDelta* out) override {
+  void Finish(AnswerEnd, OutputDelta* out) override {
     const std::string held = scanner_.Take();
     if (state_ == State::kBody) {
       Write(held, out);
@@ -42,7 +43,9 @@ class HarmonyParser : public OutputParser {
     EndMessage();
   }
 
-  bool in_reasoning() const override { return state_ == State::kBody && kind_ == Kind::kReasoning; }
+  bool in_reasoning() const override {
+    return separates_ && state_ == State::kBody && kind_ == Kind::kReasoning;
+  }
   int32_t complete_calls() const override { return complete_; }
 
  private:
@@ -67,6 +70,7 @@ class HarmonyParser : public OutputParser {
         case kReturn:
         case kCall:
           header_.clear();
+          started_ = *marker == kStart;
           break;
         default:
           header_ += Markers()[*marker];
@@ -94,6 +98,13 @@ class HarmonyParser : public OutputParser {
       empty_ = true;
       out->BeginCall(calls_++, recipient);
     }
+    const bool started = std::exchange(started_, false);
+    if (!separates_) {
+      if (kind_ == Kind::kCall) return;
+      if (started) out->content += Markers()[kStart];
+      out->content += header + Markers()[kMessage];
+      return;
+    }
     if (kind_ == Kind::kReasoning && std::exchange(reasoned_, true)) out->reasoning += "\n\n";
     if (kind_ == Kind::kContent && std::exchange(spoke_, true)) out->content += "\n\n";
   }
@@ -103,7 +114,10 @@ class HarmonyParser : public OutputParser {
     if (kind_ == Kind::kCall && empty_) out->AddArguments(calls_ - 1, "{}");
     EndMessage();
     state_ = State::kHeader;
+    started_ = marker == kStart;
     if (marker == kChannel) header_ = Markers()[marker];
+    const bool ends = marker == kEnd || marker == kReturn;
+    if (!separates_ && kind_ != Kind::kCall && ends) out->content += Markers()[marker];
   }
 
   void EndMessage() {
@@ -116,15 +130,17 @@ class HarmonyParser : public OutputParser {
     if (kind_ == Kind::kCall) {
       out->AddArguments(calls_ - 1, text);
     } else {
-      (kind_ == Kind::kReasoning ? out->reasoning : out->content) += text;
+      (separates_ && kind_ == Kind::kReasoning ? out->reasoning : out->content) += text;
     }
   }
 
   const bool takes_calls_;
+  const bool separates_;
   MarkerScanner scanner_;
   State state_ = State::kHeader;
   Kind kind_ = Kind::kContent;
   std::string header_;
+  bool started_ = false;  // the header began with <|start|>
   bool any_message_ = false;
   bool reasoned_ = false;
   bool spoke_ = false;
@@ -135,8 +151,8 @@ class HarmonyParser : public OutputParser {
 
 }  // namespace
 
-std::unique_ptr<OutputParser> MakeHarmonyParser(bool calls) {
-  return std::make_unique<HarmonyParser>(calls);
+std::unique_ptr<OutputParser> MakeHarmonyParser(bool calls, bool separates) {
+  return std::make_unique<HarmonyParser>(calls, separates);
 }
 
 }  // namespace millrace

@@ -25,15 +25,13 @@ class MarkedParser : public OutputParser {
     for (const ToolSignature& tool : tools) names_.push_back(tool.name);
   }
 
-  void Finish(OutputDelta* out) override {
-    std::string passed = outside_.Take();
-    for (const char c : passed) content_.Add(c, out);
+  void Commit(OutputDelta*) override { forced_ = state_ != State::kContent; }
+
+  void Finish(AnswerEnd, OutputDelta* out) override {
+    content_.Add(outside_.Take(), out);
     raw_ += inside_.Take();
     const bool begun = state_ == State::kArguments || (state_ == State::kObject && announced_);
-    const bool only_separators = state_ == State::kBetween && calls_ > section_calls_;
-    if (state_ != State::kContent && !begun && !only_separators) {
-      for (const char c : raw_) content_.Add(c, out);
-    }
+    if (state_ != State::kContent && !begun && !after_call() && !forced_) content_.Add(raw_, out);
     content_.Finish(out);
   }
 
@@ -56,10 +54,19 @@ class MarkedParser : public OutputParser {
       return;
     }
     if (state_ == State::kHeader) Abandon(out);
+    if (state_ == State::kContent) return Found(*marker, out);
     if (*marker < format_.open.size()) return Open(*marker);
+    if (!after_call()) {  // the end of nothing
+      Abandon(out);
+      return content_.Add(inside_.markers()[*marker], out);
+    }
+    raw_.clear();
     state_ = State::kContent;
     content_.SkipSpace();
   }
+
+  // Returns whether nothing but separators has come since a call.
+  bool after_call() const { return state_ == State::kBetween && calls_ > section_calls_; }
 
   // Takes bytes in which no marker is. They may end the section.
   void StepInside(const std::string& passed, OutputDelta* out) {
@@ -81,7 +88,7 @@ class MarkedParser : public OutputParser {
   void Open(size_t marker) {
     if (state_ == State::kContent) section_calls_ = calls_;
     state_ = State::kBetween;
-    raw_ = format_.open[marker];
+    raw_ += format_.open[marker];
     bare_ = false;
   }
 
@@ -94,17 +101,15 @@ class MarkedParser : public OutputParser {
     }
     std::string passed;
     const std::optional<size_t> marker = outside_.Step(c, &passed);
-    for (const char p : passed) content_.Add(p, out);
+    content_.Add(passed, out);
     outside_held_ = !marker.has_value() && passed.empty();
-    if (!marker.has_value()) return;
-    if (*marker < format_.open.size()) {
-      content_.DropSpace();
-      Open(*marker);
-    } else if (calls_ == 0) {  // the end of nothing
-      for (const char p : outside_.markers()[*marker]) content_.Add(p, out);
-    } else {
-      content_.SkipSpace();
-    }
+    if (marker.has_value()) Found(*marker, out);
+  }
+
+  // Takes a marker that stands in the content. A closing one belongs to the calls before it.
+  void Found(size_t marker, OutputDelta* out) {
+    if (marker < format_.open.size()) return Open(marker);
+    if (!content_.skips()) content_.Add(outside_.markers()[marker], out);
   }
 
   void StepBetween(char c, OutputDelta* out) {
@@ -112,6 +117,7 @@ class MarkedParser : public OutputParser {
     raw_ += c;
     const bool space = c == ' ' || c == '\n' || c == '\t' || c == '\r';
     if (space || format_.separators.find(c) != std::string::npos) return;
+    if (after_call()) raw_ = c;  // the separators meant nothing
     if (!format_.header) return Abandon(out);
     header_ = c;
     state_ = State::kHeader;
@@ -131,6 +137,7 @@ class MarkedParser : public OutputParser {
       if (!announced_) return Abandon(out);
       // Small models forget the object's own bracket.
       complete_ += reader_.has_all_arguments() ? 1 : 0;
+      content_.SkipSpace();
       Abandon(out);
       return StepContent(c, out);
     }
@@ -158,6 +165,8 @@ class MarkedParser : public OutputParser {
     if (!has_arguments) out->AddArguments(calls_ - 1, "{}");
     ++complete_;
     raw_.clear();
+    forced_ = false;
+    content_.SkipSpace();
     state_ = State::kBetween;
   }
 
@@ -174,6 +183,7 @@ class MarkedParser : public OutputParser {
       return Abandon(out);
     }
     out->BeginCall(calls_++, name);
+    raw_.clear();
     content_.DropSpace();
     extent_ = JsonExtent();
     state_ = State::kArguments;
@@ -188,11 +198,7 @@ class MarkedParser : public OutputParser {
       if (const size_t at = name.find(after); at != name.npos) name.resize(at);
     }
     while (!name.empty() && (name.back() == '\n' || name.back() == ' ')) name.pop_back();
-    const bool valid = std::all_of(name.begin(), name.end(), [](char c) {
-      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-             c == '_' || c == '-' || c == '.' || c == ':' || c == '/';
-    });
-    return valid ? name : std::string();
+    return std::all_of(name.begin(), name.end(), IsCallNameByte) ? name : std::string();
   }
 
   void StepArguments(char c, OutputDelta* out) {
@@ -209,7 +215,7 @@ class MarkedParser : public OutputParser {
   void Abandon(OutputDelta* out) {
     state_ = State::kContent;
     bare_ = false;
-    for (const char c : std::exchange(raw_, std::string())) content_.Add(c, out);
+    content_.Add(std::exchange(raw_, std::string()), out);
   }
 
   const MarkedFormat& format_;
@@ -221,6 +227,7 @@ class MarkedParser : public OutputParser {
   State state_ = State::kContent;
   bool bare_ = false;
   bool announced_ = false;  // the object's call has begun
+  bool forced_ = false;     // the text from here on is a call for certain
   JsonCallReader reader_;
   JsonExtent extent_;
   std::string header_;

@@ -66,17 +66,19 @@ ToolFormat DeepSeek(bool fenced) {
                 : Marked("deepseek_v31", std::move(format), begins, "<｜tool▁sep｜>");
 }
 
-ToolFormat DeepSeekV32() {
-  return Xml("deepseek_v32",
+// V4 names the section tool_calls.
+ToolFormat DeepSeekElements(bool v4) {
+  const std::string section = v4 ? "<｜DSML｜tool_calls>" : "<｜DSML｜function_calls>";
+  return Xml(v4 ? "deepseek_v4" : "deepseek_v32",
              {.name_open = "<｜DSML｜invoke name=\"",
-              .name_close = {"\">"},
+              .name_close = "\">",
               .key_open = "<｜DSML｜parameter name=\"",
               .key_close = "\">",
               .value_open = "",
               .value_close = "</｜DSML｜parameter>",
               .call_close = "</｜DSML｜invoke>",
-              .dropped = {"<｜DSML｜function_calls>", "</｜DSML｜function_calls>"}},
-             "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"", "\">\n");
+              .dropped = {section, "</" + section.substr(1)}},
+             section + "\n<｜DSML｜invoke name=\"", "\">\n");
 }
 
 ToolFormat Kimi() {
@@ -90,23 +92,27 @@ ToolFormat Kimi() {
                 ":0<|tool_call_argument_begin|>");
 }
 
-ToolFormat Qwen3Coder() {
-  return Xml("qwen3_coder",
+// Seed-OSS has the same elements in a section of another name.
+ToolFormat FunctionElements(std::string name, const std::string& section) {
+  return Xml(std::move(name),
              {.name_open = "<function=",
-              .name_close = {">"},
+              .name_close = ">",
               .key_open = "<parameter=",
               .key_close = ">",
               .value_open = "",
               .value_close = "</parameter>",
               .call_close = "</function>",
-              .dropped = {"<tool_call>", "</tool_call>"}},
-             "<tool_call>\n<function=", ">\n");
+              .dropped = {StrCat("<", section, ">"), StrCat("</", section, ">")}},
+             StrCat("<", section, ">\n<function="), ">\n");
 }
+
+ToolFormat Qwen3Coder() { return FunctionElements("qwen3_coder", "tool_call"); }
+ToolFormat SeedOss() { return FunctionElements("seed_oss", "seed:tool_call"); }
 
 ToolFormat Glm45() {
   return Xml("glm45",
              {.name_open = "<tool_call>",
-              .name_close = {"\n", "<arg_key>"},
+              .name_close = "",
               .key_open = "<arg_key>",
               .key_close = "</arg_key>",
               .value_open = "<arg_value>",
@@ -119,7 +125,7 @@ ToolFormat Glm45() {
 ToolFormat MiniMax() {
   return Xml("minimax_m2",
              {.name_open = "<invoke name=\"",
-              .name_close = {"\">"},
+              .name_close = "\">",
               .key_open = "<parameter name=\"",
               .key_close = "\">",
               .value_open = "",
@@ -148,13 +154,16 @@ constexpr ToolSign kToolSigns[] = {
     {"<|channel|>", Harmony},
     {"[ARGS]", [] { return Mistral(true); }},
     {"[TOOL_CALLS]", [] { return Mistral(false); }},
-    {"｜DSML｜", DeepSeekV32},
+    {"｜DSML｜tool_calls>", [] { return DeepSeekElements(true); }},
+    {"dsml_token + 'tool_calls>", [] { return DeepSeekElements(true); }},
+    {"｜DSML｜", [] { return DeepSeekElements(false); }},
     {"function<｜tool▁sep｜>", [] { return DeepSeek(true); }},
     {"'function' + '<｜tool▁sep｜>'", [] { return DeepSeek(true); }},
     {"tool['type'] + '<｜tool▁sep｜>'", [] { return DeepSeek(true); }},
     {"<｜tool▁calls▁begin｜>", [] { return DeepSeek(false); }},
     {"<|tool_calls_section_begin|>", Kimi},
-    {"<parameter=", Qwen3Coder},  // "<function=" is functionary's, too, before an object
+    {"<seed:tool_call>", SeedOss},
+    {"<parameter=", Qwen3Coder},  // "<function=" is Functionary's, too, before an object
     {"<minimax:tool_call>", MiniMax},
     {"<arg_key>", Glm45},
     {"<|tool_call|>", Granite},
@@ -176,11 +185,14 @@ constexpr ToolName kToolNames[] = {
     {"openai", Harmony},
     {"deepseek_v3", [] { return DeepSeek(true); }},
     {"deepseek_v31", [] { return DeepSeek(false); }},
-    {"deepseek_v32", DeepSeekV32},
+    {"deepseek_v32", [] { return DeepSeekElements(false); }},
+    {"deepseek_v4", [] { return DeepSeekElements(true); }},
     {"granite", Granite},
     {"kimi_k2", Kimi},
     {"qwen3_coder", Qwen3Coder},
     {"qwen3_xml", Qwen3Coder},
+    {"step3p5", Qwen3Coder},
+    {"seed_oss", SeedOss},
     {"glm45", Glm45},
     {"glm47", Glm45},
     {"minimax_m2", MiniMax},
@@ -205,15 +217,33 @@ constexpr ReasoningName kReasoningNames[] = {
 };
 
 ReasoningFormat MakeReasoning(const ReasoningName& row) {
-  return {.name = std::string(row.name),
-          .harmony = row.open.empty(),
-          .think = {std::string(row.open), std::string(row.close)}};
+  ReasoningFormat format = {.name = std::string(row.name),
+                            .harmony = row.open.empty(),
+                            .think = {std::string(row.open), std::string(row.close)}};
+  if (row.name != "granite") return format;
+  // Granite 3.2 writes sentences, in two spellings; 3.3 writes tags.
+  format.think.more_opens = {"Here's my thought process:", "<think>"};
+  format.think.more_closes = {"Here's my response:", "</think>"};
+  format.think.answer_open = "<response>";
+  format.think.answer_close = "</response>";
+  return format;
+}
+
+// The same, with the tags first: prompts that end a thought do it by them.
+ReasoningFormat GraniteTags() {
+  ReasoningFormat format =
+      MakeReasoning(*std::find_if(std::begin(kReasoningNames), std::end(kReasoningNames),
+                                  [](const ReasoningName& row) { return row.name == "granite"; }));
+  std::swap(format.think.open, format.think.more_opens.back());
+  std::swap(format.think.close, format.think.more_closes.back());
+  return format;
 }
 
 // By the template alone, "<think>" tells nothing of whose it is: the format is the same.
 std::optional<ReasoningFormat> ReasoningOf(std::string_view chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != text.npos; };
   if (has("<|channel|>") && has("<|message|>")) return MakeReasoning(std::end(kReasoningNames)[-1]);
+  if (has("<think>") && has("<response>")) return GraniteTags();
   for (const ReasoningName& row : kReasoningNames) {
     const bool shown = !row.open.empty() && (has(row.open) || has(row.close));
     if (!shown) continue;
@@ -222,6 +252,15 @@ std::optional<ReasoningFormat> ReasoningOf(std::string_view chat_template) {
   }
   return std::nullopt;
 }
+
+// Takes the whole text for content.
+class ContentParser : public OutputParser {
+ public:
+  void Finish(AnswerEnd, OutputDelta*) override {}
+
+ private:
+  void Step(char c, OutputDelta* out) override { out->content += c; }
+};
 
 std::string_view TrimmedRight(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
@@ -285,7 +324,12 @@ std::vector<std::string> OutputFormat::Markers() const {
   if (harmony) {
     add({"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>"});
   }
-  if (reasoning_ && !reasoning_->harmony) add({reasoning_->think.open, reasoning_->think.close});
+  if (reasoning_ && !reasoning_->harmony) {
+    const ThinkFormat& think = reasoning_->think;
+    add({think.open, think.close, think.answer_open, think.answer_close});
+    add(think.more_opens);
+    add(think.more_closes);
+  }
   if (!tools_) return markers;
   for (const auto* texts :
        {&tools_->marked.open, &tools_->marked.close, &tools_->marked.before_name,
@@ -297,9 +341,36 @@ std::vector<std::string> OutputFormat::Markers() const {
   return markers;
 }
 
-bool OutputFormat::BeginsReasoning(std::string_view prompt_end) const {
-  return reasoning_ && !reasoning_->harmony &&
-         TrimmedRight(prompt_end).ends_with(reasoning_->think.open);
+std::vector<std::string> ToolFormat::Opens() const {
+  if (kind != Kind::kXml) return marked.open;
+  std::vector<std::string> opens = {xml.name_open};
+  for (const std::string& text : xml.dropped) {
+    if (!text.starts_with("</")) opens.push_back(text);
+  }
+  return opens;
+}
+
+bool OutputFormat::BeginsReasoning(std::string_view prompt_end, std::string_view prefill) const {
+  if (!reasoning_ || reasoning_->harmony) return false;
+  // Returns where the last of these begins, counted from 1.
+  const auto last = [&](const std::string& one, const std::vector<std::string>& more) {
+    size_t place = prefill.rfind(one) + 1;
+    for (const std::string& text : more) place = std::max(place, prefill.rfind(text) + 1);
+    return place;
+  };
+  const ThinkFormat& think = reasoning_->think;
+  const size_t open = last(think.open, think.more_opens);
+  const size_t close = last(think.close, think.more_closes);
+  if (open != close) return open > close;
+  // Templates trim what a client gave.
+  const std::string_view given = Trim(prefill);
+  std::string_view before = TrimmedRight(prompt_end);
+  if (!given.empty() && before.ends_with(given)) {
+    before = TrimmedRight(before.substr(0, before.size() - given.size()));
+  }
+  return before.ends_with(think.open) ||
+         std::any_of(think.more_opens.begin(), think.more_opens.end(),
+                     [&](const std::string& text) { return before.ends_with(text); });
 }
 
 std::string OutputFormat::ForcedCall(std::string_view name, std::string_view prompt_end) const {
@@ -312,19 +383,23 @@ std::string OutputFormat::ForcedCall(std::string_view name, std::string_view pro
 std::unique_ptr<OutputParser> OutputFormat::MakeParser(const Request& request) const {
   const bool calls = request.tools && tools_.has_value();
   const bool reasons = request.reasoning && reasoning_.has_value();
-  if (!calls && !reasons) return nullptr;
+  const bool keeps = request.keeps_reasoning && reasoning_.has_value();
+  if (!calls && !reasons && !keeps) return nullptr;
   if (calls ? tools_->kind == ToolFormat::Kind::kHarmony : reasoning_->harmony) {
-    return MakeHarmonyParser(calls);
+    return MakeHarmonyParser(calls, /*separates=*/reasons || !keeps);
   }
-  std::unique_ptr<OutputParser> parser;
+  NextParser next = [] { return nullptr; };
   if (calls && tools_->kind == ToolFormat::Kind::kXml) {
-    parser = MakeXmlParser(&tools_->xml, request.signatures);
+    next = [this, tools = request.signatures] { return MakeXmlParser(&tools_->xml, tools); };
   } else if (calls) {
-    parser = MakeMarkedParser(&tools_->marked, request.signatures);
+    next = [this, tools = request.signatures] { return MakeMarkedParser(&tools_->marked, tools); };
   }
-  if (!reasons || reasoning_->harmony) return parser;
-  return std::make_unique<ThinkParser>(reasoning_->think, request.inside_reasoning,
-                                       std::move(parser));
+  if (!reasons || reasoning_->harmony) {
+    std::unique_ptr<OutputParser> parser = next();
+    return parser == nullptr ? std::make_unique<ContentParser>() : std::move(parser);
+  }
+  return MakeThinkParser(reasoning_->think, request.inside_reasoning,
+                         calls ? tools_->Opens() : std::vector<std::string>(), std::move(next));
 }
 
 std::optional<ToolFormat> DeriveToolFormat(std::string_view with_text, std::string_view text,

@@ -21,12 +21,15 @@ namespace millrace {
 struct ToolFormat {
   std::string name;  // of the parser, as --tool-call-parser has it
   enum class Kind { kMarked, kXml, kHarmony } kind = Kind::kMarked;
-  MarkedFormat marked;
-  XmlFormat xml;
+  MarkedFormat marked = {};
+  XmlFormat xml = {};
   // The texts before a call's name and between the name and its arguments. An answer that begins
   // so is a call.
   std::string call_begins;
   std::string arguments_begin;
+
+  // Returns the texts that open a call, or a section of calls.
+  std::vector<std::string> Opens() const;
 };
 
 struct ReasoningFormat {
@@ -55,8 +58,9 @@ class OutputFormat {
   // Returns the texts that structure an answer, which a special token may write.
   std::vector<std::string> Markers() const;
 
-  // Returns whether a prompt that ends so has opened the reasoning.
-  bool BeginsReasoning(std::string_view prompt_end) const;
+  // Returns whether a prompt that ends so has opened the reasoning. `prefill`: the beginning of the
+  // answer that a client gave, which the prompt ends with.
+  bool BeginsReasoning(std::string_view prompt_end, std::string_view prefill = "") const;
 
   // Returns the text that makes the answer a call, of the tool `name` or, if that is empty, of any.
   // It follows a prompt that ends with `prompt_end`, whose reasoning it closes.
@@ -65,6 +69,8 @@ class OutputFormat {
   struct Request {
     bool tools = false;
     bool reasoning = false;
+    // Without `reasoning`: what the model thinks is content, with its markers.
+    bool keeps_reasoning = false;
     std::vector<ToolSignature> signatures;
     bool inside_reasoning = false;
   };

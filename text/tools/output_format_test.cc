@@ -47,6 +47,7 @@ TEST(OutputFormatTest, AForcedCallIsOne) {
     const auto parser = format.MakeParser({.tools = true, .signatures = {{"f", ""}}});
     OutputDelta delta;
     parser->Add(format.ForcedCall("f", ""), &delta);
+    parser->Commit(&delta);
     if (format.tools()->kind != ToolFormat::Kind::kXml) parser->Add("{\"a\": 1}", &delta);
     ASSERT_EQ(delta.calls.size(), 1U) << name;
     EXPECT_EQ(delta.calls[0].name, "f") << name;

@@ -34,6 +34,15 @@ struct OutputDelta {
   }
 };
 
+// Returns whether a tool's name may have this byte.
+inline bool IsCallNameByte(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         c == '-' || c == '.' || c == ':' || c == '/';
+}
+
+// How an answer ended: the model, or a stop string, ended it; or the tokens were used up.
+enum class AnswerEnd { kWhole, kCut };
+
 // Follows one answer. The text may come in any pieces: a parser works byte by byte, so that its
 // deltas, joined, do not depend on them. It never fails: text that only looked like a call becomes
 // content.
@@ -44,8 +53,12 @@ class OutputParser {
   void Add(std::string_view text, OutputDelta* out) {
     for (const char c : text) Step(c, out);
   }
-  // Appends what was held back, once the answer has ended.
-  virtual void Finish(OutputDelta* out) = 0;
+  // Appends what was held back, once the answer has ended. A call that has begun and lacks its end
+  // is closed, unless the answer was cut off.
+  virtual void Finish(AnswerEnd end, OutputDelta* out) = 0;
+
+  // Says that the text so far, which the prompt ends with, begins a call for certain.
+  virtual void Commit(OutputDelta*) {}
 
   // Returns whether the text so far ends inside of reasoning.
   virtual bool in_reasoning() const { return false; }

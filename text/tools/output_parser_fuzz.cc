@@ -1,8 +1,12 @@
 // Fuzzes the parsers of tool calls and reasoning. The first byte chooses the parsers, the rest is
 // an answer: given in pieces, it must come out as it does given whole, and no byte may be read that
-// is not there.
+// is not there. Without a call and without reasoning all of it must come out as content, and the
+// arguments of element calls must be JSON.
+#include <nlohmann/json.hpp>
+
 #include "base/fuzz_test_util.h"
 #include "text/tools/output_format.h"
+#include "text/tools/xml_value.h"
 
 namespace {
 
@@ -44,6 +48,7 @@ const std::vector<millrace::OutputFormat>& Formats() {
     for (const std::string& reasoning : millrace::OutputFormat::ReasoningParsers()) {
       add("none", reasoning);
       add("hermes", reasoning);
+      add("qwen3_coder", reasoning);
       add("openai", reasoning);
     }
     return all;
@@ -57,13 +62,16 @@ std::unique_ptr<millrace::OutputParser> MakeParser(const millrace::OutputFormat&
       {.tools = format.tools() != nullptr,
        .reasoning = format.reasoning() != nullptr,
        .signatures = {{"f", R"({"type":"object","properties":{"a":{"type":"integer"},)"
-                            R"("s":{"type":"string"},"o":{"type":"object"}}})"},
+                            R"("s":{"type":"string"},"o":{"type":"object"},)"
+                            R"("e":{"enum":["1",2,null]},"m":{"anyOf":[{"type":"string"},)"
+                            R"({"type":"array"}]}}})"},
                       {"g", ""}},
        .inside_reasoning = inside});
 }
 
 // Returns what the answer means, given in pieces of at most `most` bytes.
-Whole Parse(const millrace::OutputFormat& format, bool inside, std::string_view text, size_t most) {
+Whole Parse(const millrace::OutputFormat& format, bool inside, std::string_view text, size_t most,
+            millrace::AnswerEnd end) {
   Whole whole;
   const auto parser = MakeParser(format, inside);
   if (parser == nullptr) return whole;
@@ -76,13 +84,15 @@ Whole Parse(const millrace::OutputFormat& format, bool inside, std::string_view 
     text.remove_prefix(std::min(size, text.size()));
   }
   millrace::OutputDelta last;
-  parser->Finish(&last);
+  parser->Finish(end, &last);
   whole.Add(last);
   FuzzCheck(parser->complete_calls() >= 0 &&
                 parser->complete_calls() <= static_cast<int32_t>(whole.names.size()),
             "more complete calls than calls");
   return whole;
 }
+
+bool IsUtf8(std::string_view text) { return nlohmann::json::accept(millrace::Quoted(text)); }
 
 }  // namespace
 
@@ -91,9 +101,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint8_t choice = input.Byte();
   const millrace::OutputFormat& format = Formats()[choice % Formats().size()];
   const bool inside = input.Byte() % 2 == 1;
-  const Whole whole = Parse(format, inside, input.rest(), 0);
+  const auto end = input.Byte() % 4 == 0 ? millrace::AnswerEnd::kCut : millrace::AnswerEnd::kWhole;
+  const Whole whole = Parse(format, inside, input.rest(), 0, end);
   for (const size_t most : {1, 3, 17}) {
-    FuzzCheck(Parse(format, inside, input.rest(), most) == whole, "pieces change the answer");
+    FuzzCheck(Parse(format, inside, input.rest(), most, end) == whole, "pieces change the answer");
+  }
+  const millrace::ToolFormat* tools = format.tools();
+  if (tools != nullptr && tools->kind != millrace::ToolFormat::Kind::kHarmony) {
+    const bool plain = format.reasoning() == nullptr && whole.names.empty();
+    FuzzCheck(!plain || whole.content == input.rest(), "text that is no call is lost");
+    const bool checks = tools->kind == millrace::ToolFormat::Kind::kXml &&
+                        end == millrace::AnswerEnd::kWhole && IsUtf8(input.rest());
+    for (const std::string& arguments : whole.arguments) {
+      FuzzCheck(!checks || nlohmann::json::accept(arguments), "arguments that are no JSON");
+    }
   }
   static_cast<void>(format.BeginsReasoning(input.rest()));
   static_cast<void>(format.ForcedCall("f", input.rest()));

@@ -13,18 +13,25 @@ namespace millrace {
 // The texts around the parts of a call, in their order.
 struct XmlFormat {
   std::string name_open;
-  std::vector<std::string> name_close;  // the first of these that comes ends the name
+  std::string name_close;  // may be empty: white space or a key ends the name
   std::string key_open;
   std::string key_close;
   std::string value_open;  // white space may stand before it; may be empty
   std::string value_close;
   std::string call_close;
-  std::vector<std::string> dropped;  // what stands around calls
+  // What stands around one or several calls: those that begin with "</" after them.
+  std::vector<std::string> dropped;
 };
 
-// An argument is what its schema says: a text where that allows strings alone; where it allows null
-// as well, null, a JSON string, or else a text; otherwise JSON, or a text if it is none. `format`
-// must outlive the parser.
+// Takes calls out of an answer. A call is one when its name is followed by an argument or by its
+// end; until then, and for markers that stand in prose, the text is content as it is. An argument
+// is what its schema says (see XmlValue).
+//
+// Where a closing marker is missing, the next one that can only stand behind it takes its place,
+// and the end of the answer takes that of all. A closing marker that is followed by none of these
+// is a part of the argument: texts about this very form can be arguments.
+//
+// `format` must outlive the parser.
 std::unique_ptr<OutputParser> MakeXmlParser(const XmlFormat* format,
                                             const std::vector<ToolSignature>& tools);
 
