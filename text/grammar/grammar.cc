@@ -26,6 +26,10 @@ Regular TextWithout(RegularPool& pool, const std::vector<std::string>& texts) {
   return pool.And({any, pool.Not(pool.Concat({any, one, any}))});
 }
 
+SchemaOptions OptionsOf(const GrammarSpec& spec) {
+  return {.any_whitespace = spec.any_whitespace, .closed = spec.closed, .lenient = spec.lenient};
+}
+
 absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& spec, int depth) {
   MILLRACE_RETURN_IF_ERROR(builder.Check());
   RegularPool& pool = builder.regular();
@@ -41,7 +45,9 @@ absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& sp
     case Kind::kJsonObject:
       return JsonGrammar(builder, spec.any_whitespace).AnyObject();
     case Kind::kJsonSchema:
-      return CompileSchema(builder, spec.text, spec.any_whitespace);
+      return CompileSchema(builder, spec.text, OptionsOf(spec));
+    case Kind::kElement:
+      return CompileElement(builder, spec.text, OptionsOf(spec), TextWithout(pool, spec.choices));
     case Kind::kRegex: {
       MILLRACE_ASSIGN_OR_RETURN(
           const Regular term,
@@ -85,9 +91,9 @@ absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& sp
 
 void AppendKey(const GrammarSpec& spec, std::string* key) {
   const auto add = [key](std::string_view text) { *key += StrCat(text.size(), ":", text); };
-  *key +=
-      StrCat(static_cast<int>(spec.kind), ",", spec.min, ",", spec.max, ",",
-             spec.any_whitespace ? 1 : 0, ",", spec.choices.size(), ",", spec.parts.size(), ";");
+  *key += StrCat(static_cast<int>(spec.kind), ",", spec.min, ",", spec.max, ",",
+                 spec.any_whitespace ? 1 : 0, spec.closed ? 1 : 0, spec.lenient ? 1 : 0, ",",
+                 spec.choices.size(), ",", spec.parts.size(), ";");
   add(spec.text);
   for (const std::string& choice : spec.choices) add(choice);
   for (const GrammarSpec& part : spec.parts) AppendKey(part, key);

@@ -42,6 +42,9 @@ struct GrammarSpec {
     kAlternative,  // one of `parts`
     kRepeat,       // `parts[0]`, `min` to `max` times
     kText,         // any UTF-8 text in which none of `choices` occurs; with none of them, any text
+    // An instance of the schema `text` between two tags: a string stands there as it is, without
+    // quotation marks, and has none of `choices` in it; any other value is JSON.
+    kElement,
   };
   Kind kind = Kind::kJsonObject;
   std::string text;
@@ -53,6 +56,12 @@ struct GrammarSpec {
   // White space between JSON's tokens: by default a space, or a line break with indentation. False:
   // none but what json.dumps writes, a space after a comma and a colon.
   bool any_whitespace = true;
+
+  // Of a schema: an object whose `properties` are listed has no others, unless the schema says so
+  // (additionalProperties, patternProperties, propertyNames, unevaluatedProperties).
+  bool closed = false;
+  // Of a schema: what is malformed or not enforced is passed over. Otherwise it is refused.
+  bool lenient = false;
 
   // Returns a string that is equal exactly for equal specs.
   std::string Key() const;

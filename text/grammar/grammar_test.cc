@@ -50,6 +50,25 @@ const Case kCases[] = {
     {kRegex, "^(?!no)[a-z]+$", {"yes", "on", "n"}, {"no", "nope", ""}},
     {kRegex, "a(?:b|(?!c)(?=.d)[a-z]+)e", {"abe", "axde", "axdxe"}, {"acde", "axe", "axd"}},
     {kRegex, "(a(?=b$))?(b|c)", {"ab", "b", "c"}, {"ac", "a"}},
+    // Anchors where they hold for sure.
+    {kRegex, "(?:a$|b)", {"a", "b"}, {"ab"}},
+    {kRegex, "^(?:^a|b$|c)d?", {"ad", "a", "b", "cd"}, {"bd", "d"}},
+    {kSchema,  // pydantic's Decimal
+     R"({"type":"string","pattern":"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"})",
+     {R"("1")", R"("-12.50")", R"(".5")", R"("00")"},
+     {R"("")", R"("+")", R"("-.")", R"("1e5")", R"("1.2.3")"}},
+    {kSchema,  // with max_digits and decimal_places
+     R"({"type":"string","pattern":"^(?!^[-+.]*$)[+-]?0*(?:\\d{0,3}|(?=[\\d.]{1,6}0*$)\\d{0,3}\\.\\d{0,2}0*$)"})",
+     {R"("123")", R"("123.45")", R"("1.500")"},
+     {R"("1.234")", R"("123.456")", R"("-")"}},
+    // Integers up to 2^64 and beyond.
+    {kSchema,
+     R"({"type":"integer","maximum":18446744073709551615})",
+     {"18446744073709551615", "-18446744073709551615", "0"},
+     {"18446744073709551616", "1.5"}},
+    {kSchema, R"({"type":"integer"})", {"99999999999999999999"}, {"100000000000000000000"}},
+    {kSchema, R"({"type":"string","nullable":true})", {"null", R"("a")"}, {"1"}},
+    {kSchema, R"({"not":{"type":"string","nullable":true}})", {"1"}, {"null", R"("a")"}},
     {kRegex, "(?=a(?!b))[a-c]{2}", {"aa", "ac"}, {"ab", "ba"}},
     {kRegex, "\\u00e9\\x41", {"éA"}, {"eA"}},
     {kEbnf, "root ::= \"(\" root \")\" | [a-c]{2}", {"ab", "((cc))"}, {"(ab", "a", "abc"}},
@@ -208,6 +227,104 @@ TEST(GrammarTest, TakesPartsTogether) {
   }
 }
 
+TEST(GrammarTest, ClosedObjectsHaveTheMembersThatTheirSchemasList) {
+  const auto takes = [](const std::string& schema, const char* text, bool closed = true) {
+    return Compiled({.kind = kSchema, .text = schema, .closed = closed})->Matches(text);
+  };
+  const char* const one = R"({"properties":{"a":{}},"required":["a"]})";
+  EXPECT_TRUE(takes(one, R"({"a": 1})"));
+  EXPECT_FALSE(takes(one, R"({"a": 1, "b": 2})"));
+  EXPECT_TRUE(takes(one, R"({"a": 1, "b": 2})", /*closed=*/false));
+  EXPECT_FALSE(takes(R"({"type":"object","properties":{}})", R"({"b": 2})"));
+  // Schemas that apply together list the members together.
+  const char* const all = R"({"allOf":[{"properties":{"a":{}}},{"$ref":"#/$defs/b"}],
+                              "$defs":{"b":{"properties":{"b":{"type":"integer"}}}}})";
+  EXPECT_TRUE(takes(all, R"({"a": 1, "b": 2})"));
+  EXPECT_FALSE(takes(all, R"({"a": 1, "c": 2})"));
+  const char* const any = R"({"anyOf":[{"properties":{"a":{}},"required":["a"]},
+                                       {"properties":{"b":{}},"required":["b"]}]})";
+  EXPECT_TRUE(takes(any, R"({"b": 2})"));
+  EXPECT_FALSE(takes(any, R"({"a": 1, "b": 2})"));
+  // What opens an object: saying so, or listing nothing.
+  EXPECT_TRUE(takes(R"({"properties":{"a":{}},"additionalProperties":true})", R"({"b": 2})"));
+  EXPECT_TRUE(
+      takes(R"({"properties":{"a":{}},"additionalProperties":{"type":"integer"}})", R"({"b": 2})"));
+  EXPECT_TRUE(takes(R"({"properties":{"a":{}},"unevaluatedProperties":true})", R"({"b": 2})"));
+  EXPECT_TRUE(takes(R"({"type":"object"})", R"({"b": {"c": 1}})"));
+  EXPECT_TRUE(takes("{}", R"({"b": 2})"));
+  EXPECT_TRUE(takes(R"({"properties":{"a":{}},"minProperties":2})", R"({"a": 1, "b": 2})"));
+  const char* const patterns = R"({"patternProperties":{"^x":{}},"properties":{"a":{}}})";
+  EXPECT_TRUE(takes(patterns, R"({"a": 1, "x1": 2})"));
+  EXPECT_FALSE(takes(patterns, R"({"b": 2})"));
+  // A condition that forbids a member does not list it.
+  EXPECT_TRUE(takes(R"({"type":"object","dependentRequired":{"a":["b"]}})", R"({"c": 1})"));
+  EXPECT_NE((GrammarSpec{.kind = kSchema, .text = one, .closed = true}).Key(),
+            (GrammarSpec{.kind = kSchema, .text = one}).Key());
+}
+
+TEST(GrammarTest, LenientOnesPassOverWhatIsNotEnforced) {
+  const auto compiled = [](const std::string& schema) {
+    return Compiled({.kind = kSchema, .text = schema, .lenient = true});
+  };
+  const std::pair<const char*, const char*> kTaken[] = {
+      {R"({"items":{"type":"object"},"uniqueItems":true})", "[{}, {}]"},
+      {R"({"type":"text"})", "1"},
+      {R"({"$ref":"http://x/y"})", "1"},
+      {R"({"properties":{"a":{"format":"iri"}}})", R"({"a": "b"})"},
+      {R"({"properties":{"made_up":{"made_up":1}}})", R"({"made_up": 2})"},
+      {R"({"pattern":"(a)\\1"})", R"("b")"},
+      {R"({"patternProperties":{"(":{"type":"integer"}}})", R"({"(": "x"})"},
+      {R"({"multipleOf":1.234567,"type":"number"})", "1"},
+      {R"({"properties":{"a":"string","b":{"required":true}}})", R"({"a": 1, "b": 2})"},
+      {R"({"oneOf":[{"multipleOf":2},{"multipleOf":3}]})", "6"},
+      {R"({"not":{"contains":{}}})", "[1]"},
+      {R"({"propertyNames":{"anyOf":[{"const":"a"},{"const":"b"}]}})", R"({"c": 1})"},
+      {R"({"enum":"a"})", "1"},
+      {R"({"minLength":"a"})", R"("b")"},
+  };
+  for (const auto& [schema, text] : kTaken) {
+    EXPECT_TRUE(compiled(schema)->Matches(text)) << schema;
+    EXPECT_NE(Refusal({.kind = kSchema, .text = schema}), "") << schema;
+  }
+  // The rest is enforced.
+  const auto rest = compiled(
+      R"({"properties":{"a":{"format":"iri","maxLength":2},"b":{"type":"integer","made_up":1}},
+          "required":["a"],"contains":{}})");
+  EXPECT_TRUE(rest->Matches(R"({"a": "xy", "b": 1})"));
+  EXPECT_FALSE(rest->Matches(R"({"a": "xyz"})"));
+  EXPECT_FALSE(rest->Matches(R"({"b": 1})"));
+  EXPECT_FALSE(rest->Matches(R"({"a": "xy", "b": "1"})"));
+  EXPECT_NE(Refusal({.kind = kSchema, .text = "{", .lenient = true}).find("no JSON"),
+            std::string::npos);
+}
+
+TEST(GrammarTest, ElementsHaveStringsAsTheyAre) {
+  const auto element = [](const std::string& schema) {
+    return Compiled({.kind = Kind::kElement, .text = schema, .choices = {"</v>"}});
+  };
+  EXPECT_TRUE(element("{}")->Matches("any \"text\""));
+  EXPECT_FALSE(element("{}")->Matches("a</v>"));
+  EXPECT_TRUE(element(R"({"type":"integer"})")->Matches("12"));
+  EXPECT_FALSE(element(R"({"type":"integer"})")->Matches("a"));
+  const auto optional = element(R"({"anyOf":[{"type":"string","minLength":6},{"type":"null"}]})");
+  EXPECT_TRUE(optional->Matches("null"));
+  EXPECT_TRUE(optional->Matches("123456"));
+  EXPECT_FALSE(optional->Matches("12345"));
+  const auto list =
+      element(R"({"type":["string","array"],"items":{"type":"string"},"maxLength":1})");
+  EXPECT_TRUE(list->Matches(R"(["a"])"));
+  EXPECT_TRUE(list->Matches("a"));
+  EXPECT_FALSE(list->Matches("ab"));
+  EXPECT_NE(
+      Refusal({.kind = Kind::kElement, .text = R"({"oneOf":[{"pattern":"a"},{"pattern":"b"}]})"})
+          .find("oneOf"),
+      std::string::npos);
+  EXPECT_NE(Refusal({.kind = Kind::kElement,
+                     .text = R"({"$defs":{"n":{"anyOf":[{"$ref":"#/$defs/n"},{"minLength":1}]}},
+                                 "$ref":"#/$defs/n"})"}),
+            "");
+}
+
 TEST(GrammarTest, RefusesByName) {
   const std::pair<GrammarSpec, const char*> kRefused[] = {
       {{kSchema, R"({"items":{"uniqueItems":true}})"}, "uniqueItems at #/items"},
@@ -225,6 +342,8 @@ TEST(GrammarTest, RefusesByName) {
       {{kRegex, "a("}, "without its )"},
       {{kRegex, "\\bx"}, "\\b"},
       {{kRegex, "(a(?=b))*b"}, "a look-ahead inside of a repetition"},
+      {{kRegex, "(^a)*b"}, "or an anchor"},
+      {{kRegex, "a(?=^b)"}, "an anchor inside of it"},
       {{kRegex, "(?<=a)b"}, "look-behind"},
       {{kEbnf, "root ::= a\na ::= b\nb ::= a"}, "begins with itself"},
       {{kEbnf, "root ::= missing"}, "missing is used, but not defined"},

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr uint32_t kWholeDigits = 16;
+constexpr uint32_t kWholeDigits = 20;  // of 2^64, as ids are that long
 constexpr uint32_t kFractionDigits = 16;
 // Digits that a double tells apart: a number near a bound has no more, lest it be rounded to it.
 constexpr int kExactDigits = 15;

@@ -39,7 +39,7 @@ class JsonGrammar {
   // A literal: a key, a constant.
   Regular QuotedLiteral(std::string_view text);
 
-  // Numbers as JSON has them, of bounded length: at most 16 digits before the point.
+  // Numbers as JSON has them, of bounded length: at most 20 digits before the point.
   Regular Integer(const NumberBounds& bounds);
   Regular Number(const NumberBounds& bounds);
   // The numbers, written with a point, that are no integers.

@@ -71,6 +71,7 @@ class Parser {
     const Regular any = AnyText(pool_, form_);
     bool from_start = mode == RegexMode::kWhole, to_end = mode == RegexMode::kWhole;
     while (Take("^") || Take("\\A")) from_start = true;
+    at_start_ = from_start;
     std::vector<Piece> pieces;
     while (!AtEnd() && Peek() != '|' && Peek() != ')') {
       if (Take("$") || Take("\\Z") || Take("\\z")) {
@@ -96,7 +97,11 @@ class Parser {
           rest = pool_.Concat(piece.term, rest);
           break;
         case Piece::Kind::kLook:
-          rest = pool_.And({rest, piece.negative ? pool_.Not(piece.term) : piece.term});
+          if (piece.term == kEmptyText && !piece.negative) {
+            rest = pool_.Nullable(rest) ? kEmptyText : kNothing;
+          } else {
+            rest = pool_.And({rest, piece.negative ? pool_.Not(piece.term) : piece.term});
+          }
           break;
         case Piece::Kind::kGroup: {
           std::vector<Regular> ways;
@@ -111,7 +116,11 @@ class Parser {
   }
 
   absl::StatusOr<Piece> NextPiece() {
-    if (text_.substr(at_, 3) != "(?=" && text_.substr(at_, 3) != "(?!") return Item();
+    if (text_.substr(at_, 3) != "(?=" && text_.substr(at_, 3) != "(?!") {
+      absl::StatusOr<Piece> item = Item();
+      at_start_ = false;
+      return item;
+    }
     Piece look{.kind = Piece::Kind::kLook, .negative = text_[at_ + 2] == '!'};
     at_ += 3;
     MILLRACE_RETURN_IF_ERROR(Enter());
@@ -123,8 +132,8 @@ class Parser {
   absl::StatusOr<Regular> LookBranches() {
     std::vector<Regular> branches;
     do {
-      MILLRACE_ASSIGN_OR_RETURN(const std::vector<Piece> body, Sequence(true));
-      branches.push_back(Resolve(body, Take("$") ? kEmptyText : AnyText(pool_, form_)));
+      MILLRACE_ASSIGN_OR_RETURN(const std::vector<Piece> body, Sequence());
+      branches.push_back(Resolve(body, AnyText(pool_, form_)));
     } while (Take("|"));
     MILLRACE_RETURN_IF_ERROR(Leave());
     return pool_.Alt(branches);
@@ -142,14 +151,23 @@ class Parser {
     return Take(")") ? absl::OkStatus() : Bad("a group without its )");
   }
 
-  // The parts of a group's branch, or of a look-ahead's, which may end with a $.
-  absl::StatusOr<std::vector<Piece>> Sequence(bool look) {
+  // The parts of a group's branch, or of a look-ahead's, which may end with a $. Where it stands at
+  // the text's start, it may begin with a ^.
+  absl::StatusOr<std::vector<Piece>> Sequence() {
+    const bool at_start = at_start_;
     std::vector<Piece> pieces;
+    // The empty group keeps what the ^ is in from being repeated.
+    while (at_start && Take("^")) pieces.push_back({.kind = Piece::Kind::kGroup, .branches = {{}}});
     while (!AtEnd() && Peek() != '|' && Peek() != ')') {
-      if (look && Peek() == '$' && (Peek(1) == ')' || Peek(1) == '|')) break;
+      if (Peek() == '$' && (Peek(1) == ')' || Peek(1) == '|')) {
+        ++at_;
+        pieces.push_back({.kind = Piece::Kind::kLook});  // nothing remains
+        continue;
+      }
       MILLRACE_ASSIGN_OR_RETURN(Piece piece, NextPiece());
       pieces.push_back(std::move(piece));
     }
+    at_start_ = at_start;
     return pieces;
   }
 
@@ -182,7 +200,8 @@ class Parser {
       piece.term = pool_.Repeat(piece.term, min, max);
       return true;
     }
-    if (max != 1) return Bad("a look-ahead inside of a repetition, which is not supported");
+    if (max != 1)
+      return Bad("a look-ahead inside of a repetition, or an anchor, which is not supported");
     piece.optional = piece.optional || min == 0;
     return true;
   }
@@ -263,7 +282,7 @@ class Parser {
     Piece group{.kind = Piece::Kind::kGroup};
     bool looks = false;
     do {
-      MILLRACE_ASSIGN_OR_RETURN(std::vector<Piece> branch, Sequence(false));
+      MILLRACE_ASSIGN_OR_RETURN(std::vector<Piece> branch, Sequence());
       for (const Piece& piece : branch) looks = looks || piece.kind != Piece::Kind::kTerm;
       group.branches.push_back(std::move(branch));
     } while (Take("|"));
@@ -420,6 +439,7 @@ class Parser {
   const int depth_;
   size_t at_ = 0;
   int level_ = 0;
+  bool at_start_ = false;  // what comes next stands at the text's start for sure
 };
 
 }  // namespace

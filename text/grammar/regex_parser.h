@@ -34,7 +34,8 @@ enum class RegexMode { kWhole, kSearch };
 
 // InvalidArgument: the expression is malformed, nested deeper than `depth`, or uses what is not
 // supported, which the message names (back references, \b, Unicode properties, look-behind,
-// look-ahead within a repetition, anchors but at the outermost level and at a look-ahead's end).
+// look-ahead within a repetition, anchors but at the outermost level, where a group at the text's
+// start begins, and where a group or a look-ahead ends).
 absl::StatusOr<Regular> ParseRegex(RegularPool& pool, std::string_view regex, TextForm form,
                                    RegexMode mode, int depth);
 

@@ -26,9 +26,19 @@
 
 namespace millrace {
 
+// GrammarSpec says what each means.
+struct SchemaOptions {
+  bool any_whitespace = true;
+  bool closed = false;
+  bool lenient = false;
+};
+
 // Adds the grammar of the instances of `schema`.
 absl::StatusOr<GrammarNode> CompileSchema(GrammarBuilder& builder, std::string_view schema,
-                                          bool any_whitespace);
+                                          const SchemaOptions& options);
+// Adds the grammar of the instances as GrammarSpec::kElement writes them. Strings are of `texts`.
+absl::StatusOr<GrammarNode> CompileElement(GrammarBuilder& builder, std::string_view schema,
+                                           const SchemaOptions& options, Regular texts);
 
 namespace schema {
 
@@ -68,7 +78,8 @@ struct Flat {
 // Finds what a schema's keywords apply to, and makes schemas of others (their negations).
 class Reader {
  public:
-  Reader(const JsonValue& root, const GrammarLimits& limits) : root_(root), limits_(limits) {}
+  Reader(const JsonValue& root, const GrammarLimits& limits, bool lenient)
+      : root_(root), limits_(limits), lenient_(lenient) {}
 
   absl::StatusOr<Flat> Flatten(const Conjunction& conjunction);
 
@@ -82,10 +93,20 @@ class Reader {
   // A schema that holds for exactly the values for which `schema` does not.
   absl::StatusOr<const JsonValue*> Negation(const JsonValue& schema);
   const JsonValue* Make(std::string_view json);
+  const JsonValue* MakeTypes(uint32_t types);  // TypeBits
   const JsonValue* Keep(JsonValue value);
 
   // Errors that name the keyword and where it stands.
   absl::Status Refuse(const JsonValue& schema, std::string_view keyword, std::string_view why);
+  // The last of them.
+  struct Refusal {
+    const JsonValue* schema = nullptr;
+    std::string keyword;
+    std::string message;
+  };
+  const Refusal& refusal() const { return refusal_; }
+
+  bool lenient() const { return lenient_; }
 
  private:
   absl::Status Add(const Part& part, Flat* flat, std::set<const JsonValue*>* seen);
@@ -102,6 +123,8 @@ class Reader {
 
   const JsonValue& root_;
   const GrammarLimits limits_;
+  const bool lenient_;
+  Refusal refusal_;
   std::deque<JsonValue> made_;
   absl::flat_hash_map<const JsonValue*, const JsonValue*> negations_;
   absl::flat_hash_map<const JsonValue*, const JsonValue*> conditions_;

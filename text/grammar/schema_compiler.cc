@@ -54,6 +54,9 @@ absl::StatusOr<uint32_t> TypesOf(Reader& reader, const JsonValue& schema) {
     }
     types |= known->second;
   }
+  // OpenAPI 3.0's way to say ["string", "null"].
+  const JsonValue* nullable = schema.Find("nullable");
+  if (nullable != nullptr && nullable->type == JsonValue::Type::kTrue) types |= kNull;
   return types;
 }
 
@@ -295,33 +298,25 @@ absl::StatusOr<GrammarNode> Compiler::CompileNumber(const Base& base, uint32_t t
   return builder_.Term(all.size() == 1 ? all[0] : pool_.And(all));
 }
 
-absl::StatusOr<Regular> Compiler::Pattern(const JsonValue& schema, std::string_view keyword,
-                                          std::string_view pattern) {
-  const auto found = patterns_.find(pattern);
+// Nothing: the pattern is passed over.
+absl::StatusOr<std::optional<Regular>> Compiler::Pattern(const JsonValue& schema,
+                                                         std::string_view keyword,
+                                                         std::string_view pattern, TextForm form) {
+  const std::pair<TextForm, std::string> key(form, pattern);
+  const auto found = patterns_.find(key);
   if (found != patterns_.end()) return found->second;
   if (patterns_.size() == builder_.limits().patterns) {
+    if (reader_.lenient()) return std::optional<Regular>();
     return reader_.Refuse(
         schema, keyword,
         StrCat("the schema has more than ", builder_.limits().patterns, " patterns"));
   }
-  const auto term = ParseRegex(pool_, pattern, TextForm::kJsonString, RegexMode::kSearch,
-                               builder_.limits().depth);
-  if (!term.ok()) return reader_.Refuse(schema, keyword, std::string(term.status().message()));
+  const auto term = ParseRegex(pool_, pattern, form, RegexMode::kSearch, builder_.limits().depth);
   MILLRACE_RETURN_IF_ERROR(builder_.Check());
-  return patterns_.emplace(std::string(pattern), *term).first->second;
+  if (!term.ok() && !reader_.lenient()) {
+    return reader_.Refuse(schema, keyword, std::string(term.status().message()));
+  }
+  return patterns_[key] = term.ok() ? std::optional(*term) : std::nullopt;
 }
 
 }  // namespace millrace::schema
-
-namespace millrace {
-
-absl::StatusOr<GrammarNode> CompileSchema(GrammarBuilder& builder, std::string_view schema,
-                                          bool any_whitespace) {
-  // An object's properties are two levels of JSON, and a list of alternatives as many.
-  const auto root = ParseOrderedJson(schema, 4 * builder.limits().depth);
-  if (!root.ok()) return Annotate(root.status(), "the schema is no JSON");
-  schema::Compiler compiler(builder, *root, any_whitespace);
-  return compiler.Compile({{schema::Part::Kind::kSchema, &*root}});
-}
-
-}  // namespace millrace

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "text/grammar/regex_parser.h"
 #include "text/grammar/schema.h"
 
 namespace millrace::schema {
@@ -18,13 +19,17 @@ using Base = std::vector<const JsonValue*>;
 
 class Compiler {
  public:
-  Compiler(GrammarBuilder& builder, const JsonValue& root, bool any_whitespace)
+  Compiler(GrammarBuilder& builder, const JsonValue& root, const SchemaOptions& options)
       : builder_(builder),
         pool_(builder.regular()),
-        json_(builder, any_whitespace),
-        reader_(root, builder.limits()) {}
+        closed_(options.closed),
+        json_(builder, options.any_whitespace),
+        reader_(root, builder.limits(), options.lenient) {}
 
   absl::StatusOr<GrammarNode> Compile(const Conjunction& conjunction);
+  // Returns the values as elements have them: strings as they are, and of `texts`.
+  absl::StatusOr<GrammarNode> CompileElement(const Conjunction& conjunction, Regular texts);
+  const Reader::Refusal& refusal() const { return reader_.refusal(); }
 
  private:
   struct Compiled {
@@ -55,18 +60,24 @@ class Compiler {
   absl::StatusOr<GrammarNode> Members(const Base& base, const std::vector<Member>& members,
                                       GrammarNode additional, const Counts& counts);
   absl::StatusOr<GrammarNode> Additional(const Base& base,
-                                         const std::vector<std::string_view>& declared);
+                                         const std::vector<std::string_view>& declared,
+                                         bool closed);
   absl::StatusOr<std::optional<Regular>> KeyTerm(const Base& base);
   absl::StatusOr<Conjunction> PropertySchemas(const Base& base, std::string_view name);
 
   absl::StatusOr<uint32_t> Types(const Base& base);
   absl::StatusOr<Counts> CountsOf(const Base& base, std::string_view least, std::string_view most);
-  absl::StatusOr<Regular> Pattern(const JsonValue& schema, std::string_view keyword,
-                                  std::string_view pattern);
+  // Returns whether no member may have a key that the schemas neither list nor describe.
+  bool IsClosed(const Base& base, size_t declared, const Counts& counts) const;
+  absl::StatusOr<bool> MayBeString(const Conjunction& conjunction);
+  absl::StatusOr<GrammarNode> CompileElementBase(const Base& base, Regular texts);
+  absl::StatusOr<std::optional<Regular>> Pattern(const JsonValue& schema, std::string_view keyword,
+                                                 std::string_view pattern,
+                                                 TextForm form = TextForm::kJsonString);
   // Returns whether the strings that a conjunction allows are all strings.
   static bool IsAnyString(const Base& base);
-  // The insides of the strings that a conjunction allows.
-  absl::StatusOr<Regular> StringTerm(const Base& base);
+  // The insides of the strings that a conjunction allows, or the strings themselves.
+  absl::StatusOr<Regular> StringTerm(const Base& base, TextForm form = TextForm::kJsonString);
 
   // Whether no value meets both. False where it cannot be told.
   absl::StatusOr<bool> Disjoint(const Conjunction& a, const Conjunction& b, int depth);
@@ -79,10 +90,11 @@ class Compiler {
 
   GrammarBuilder& builder_;
   RegularPool& pool_;
+  const bool closed_;
   JsonGrammar json_;
   Reader reader_;
   std::map<Conjunction, Compiled> compiled_;
-  std::map<std::string, Regular, std::less<>> patterns_;
+  std::map<std::pair<TextForm, std::string>, std::optional<Regular>> patterns_;
   // By a list that a value was looked for in: the EqualKeys of its items.
   absl::flat_hash_map<const JsonValue*, absl::flat_hash_set<std::string>> listed_;
   int depth_ = 0;

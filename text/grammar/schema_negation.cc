@@ -50,8 +50,7 @@ absl::StatusOr<const JsonValue*> Reader::NegationOfKeyword(const JsonValue& sche
   };
   if (keyword == "type") {
     MILLRACE_ASSIGN_OR_RETURN(const uint32_t types, TypesOf(*this, schema));
-    return Keep(Object("\xfftypes", {.type = JsonValue::Type::kNumber,
-                                     .text = std::to_string(kAnyType & ~types)}));
+    return MakeTypes(kAnyType & ~types);
   }
   if (keyword == "const") return Keep(Object("\xffnotEnum", List({value})));
   if (keyword == "enum") return Keep(Object("\xffnotEnum", value));
@@ -123,9 +122,11 @@ absl::StatusOr<const JsonValue*> Reader::Negation(const JsonValue& schema) {
   for (const auto& [keyword, value] : schema.members) {
     // A keyword that annotates, or applies nothing by itself, has no negation.
     const JsonValue annotation = Object(keyword, value);
-    static const char* const kSilent[] = {
-        "title",   "description", "default", "examples",   "$comment", "$defs",    "definitions",
-        "$schema", "$anchor",     "$id",     "deprecated", "readOnly", "writeOnly"};
+    static const char* const kSilent[] = {"title", "description", "default", "examples", "$comment",
+                                          "$defs", "definitions", "$schema", "$anchor", "$id",
+                                          "deprecated", "readOnly", "writeOnly",
+                                          // The negation of `type` heeds it.
+                                          "nullable"};
     if (std::find(std::begin(kSilent), std::end(kSilent), keyword) != std::end(kSilent)) continue;
     if (keyword == "if" || keyword == "then" || keyword == "else") {
       return Refuse(schema, keyword, "its negation is not supported (within not, if or oneOf)");

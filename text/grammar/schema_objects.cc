@@ -58,8 +58,9 @@ absl::StatusOr<Conjunction> Compiler::PropertySchemas(const Base& base, std::str
     const JsonValue* patterns = schema->Find("patternProperties");
     if (patterns == nullptr) continue;
     for (const auto& [pattern, own] : patterns->members) {
-      MILLRACE_ASSIGN_OR_RETURN(const Regular term, Pattern(*schema, "patternProperties", pattern));
-      if (pool_.Matches(term, inside)) matching.insert(pattern);
+      MILLRACE_ASSIGN_OR_RETURN(const std::optional<Regular> term,
+                                Pattern(*schema, "patternProperties", pattern));
+      if (term && pool_.Matches(*term, inside)) matching.insert(pattern);
     }
   }
   Conjunction schemas;
@@ -67,18 +68,39 @@ absl::StatusOr<Conjunction> Compiler::PropertySchemas(const Base& base, std::str
   return schemas;
 }
 
+bool Compiler::IsClosed(const Base& base, size_t declared, const Counts& counts) const {
+  if (!closed_ || counts.min > declared) return false;
+  bool lists = false;
+  for (const JsonValue* schema : base) {
+    for (const char* opening : {"additionalProperties", "propertyNames", "unevaluatedProperties"}) {
+      if (schema->Find(opening) != nullptr) return false;
+    }
+    const JsonValue* properties = schema->Find("properties");
+    // Those of a negation say what must not be there.
+    const bool forbids =
+        properties != nullptr && !properties->members.empty() &&
+        std::all_of(properties->members.begin(), properties->members.end(),
+                    [](const auto& one) { return one.second.type == JsonValue::Type::kFalse; });
+    lists = lists || (properties != nullptr && !forbids) ||
+            schema->Find("patternProperties") != nullptr;
+  }
+  return lists;
+}
+
 // The members that no schema declares, by which of the patterns their keys match.
 absl::StatusOr<GrammarNode> Compiler::Additional(const Base& base,
-                                                 const std::vector<std::string_view>& declared) {
+                                                 const std::vector<std::string_view>& declared,
+                                                 bool closed) {
   std::vector<std::pair<std::string_view, Regular>> patterns;
   for (const JsonValue* schema : base) {
     const JsonValue* own = schema->Find("patternProperties");
     if (own == nullptr) continue;
     for (const auto& [pattern, unused] : own->members) {
-      MILLRACE_ASSIGN_OR_RETURN(const Regular term, Pattern(*schema, "patternProperties", pattern));
+      MILLRACE_ASSIGN_OR_RETURN(const std::optional<Regular> term,
+                                Pattern(*schema, "patternProperties", pattern));
       const bool known = std::any_of(patterns.begin(), patterns.end(),
                                      [&name = pattern](const auto& p) { return p.first == name; });
-      if (!known) patterns.emplace_back(pattern, term);
+      if (!known && term) patterns.emplace_back(pattern, *term);
     }
     if (patterns.size() > kMostClasses) {
       return reader_.Refuse(*schema, "patternProperties",
@@ -97,7 +119,7 @@ absl::StatusOr<GrammarNode> Compiler::Additional(const Base& base,
   // Escaped characters beyond ASCII are in no key that is ASCII.
   if (patterns.empty() && !allowed && all_ascii) any = json_.AnyKey();
   std::vector<GrammarNode> members;
-  for (size_t set = 0; set < size_t{1} << patterns.size(); ++set) {
+  for (size_t set = closed ? 1 : 0; set < size_t{1} << patterns.size(); ++set) {
     std::set<std::string_view> matching;
     std::vector<Regular> key = {any};
     if (!keys.empty()) key.push_back(others);
@@ -228,7 +250,8 @@ absl::StatusOr<GrammarNode> Compiler::CompileObject(const Base& base) {
         {builder_.Sequence({builder_.Term(json_.QuotedLiteral(name)), json_.colon(), value}),
          needed});
   }
-  MILLRACE_ASSIGN_OR_RETURN(const GrammarNode additional, Additional(base, names));
+  MILLRACE_ASSIGN_OR_RETURN(const GrammarNode additional,
+                            Additional(base, names, IsClosed(base, names.size(), counts)));
   MILLRACE_ASSIGN_OR_RETURN(const GrammarNode inside, Members(base, members, additional, counts));
   return json_.Object(inside);
 }

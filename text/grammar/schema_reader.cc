@@ -20,7 +20,7 @@ constexpr std::string_view kEnforced[] = {
     "additionalItems", "minItems", "maxItems", "uniqueItems", "properties", "required",
     "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties",
     "allOf", "anyOf", "oneOf", "not", "$ref", "if", "then", "else", "dependentRequired",
-    "dependentSchemas",
+    "dependentSchemas", "nullable",
     // Our own, of negations. No schema that is read has them, since they are not UTF-8.
     "\xffnotPattern", "\xffnotEnum", "\xfftypes"};
 
@@ -102,7 +102,10 @@ absl::Status Reader::Refuse(const JsonValue& schema, std::string_view keyword,
   std::string path;
   if (!FindPath(root_, &schema, &path)) path.clear();
   if (!keyword.empty() && keyword[0] == '\xff') keyword = "not";
-  return absl::InvalidArgumentError(StrCat(Printable(keyword, 64), " at #", path, ": ", why));
+  refusal_ = {.schema = &schema,
+              .keyword = std::string(keyword),
+              .message = StrCat(Printable(keyword, 64), " at #", path, ": ", why)};
+  return absl::InvalidArgumentError(refusal_.message);
 }
 
 const JsonValue* Reader::Keep(JsonValue value) {
@@ -111,6 +114,13 @@ const JsonValue* Reader::Keep(JsonValue value) {
 }
 
 const JsonValue* Reader::Make(std::string_view json) { return Keep(*ParseOrderedJson(json, 8)); }
+
+const JsonValue* Reader::MakeTypes(uint32_t types) {
+  JsonValue made{.type = JsonValue::Type::kObject};
+  made.members.emplace_back("\xfftypes",
+                            JsonValue{.type = JsonValue::Type::kNumber, .text = StrCat(types)});
+  return Keep(std::move(made));
+}
 
 absl::Status Reader::CheckKeywords(const JsonValue& schema) {
   if (!checked_.insert(&schema).second) return absl::OkStatus();
@@ -135,6 +145,7 @@ absl::Status Reader::CheckKeywords(const JsonValue& schema) {
       if (schema.Find("contains") == nullptr) continue;
     }
     if (!IsIn(kEnforced, keyword)) {
+      if (lenient_) continue;
       return Refuse(schema, keyword, "the keyword is not supported, so it could not be enforced");
     }
     if (keyword == "properties" || keyword == "patternProperties") {

@@ -34,20 +34,21 @@ bool Compiler::IsAnyString(const Base& base) {
 }
 
 // The terms of the strings' insides, all of which must hold. None: lengths alone.
-absl::StatusOr<Regular> Compiler::StringTerm(const Base& base) {
+absl::StatusOr<Regular> Compiler::StringTerm(const Base& base, TextForm form) {
   std::vector<Regular> all;
   for (const JsonValue* schema : base) {
     for (const char* keyword : {"pattern", "\xffnotPattern"}) {
       const JsonValue* pattern = schema->Find(keyword);
       if (pattern == nullptr) continue;
       if (!pattern->is_string()) return reader_.Refuse(*schema, keyword, "it must be a string");
-      MILLRACE_ASSIGN_OR_RETURN(const Regular term, Pattern(*schema, "pattern", pattern->text));
-      all.push_back(keyword[0] == 'p' ? term : pool_.Not(term));
+      MILLRACE_ASSIGN_OR_RETURN(const std::optional<Regular> term,
+                                Pattern(*schema, "pattern", pattern->text, form));
+      if (term) all.push_back(keyword[0] == 'p' ? *term : pool_.Not(*term));
     }
     if (const JsonValue* values = schema->Find("\xffnotEnum")) {
       for (const JsonValue& value : values->items) {
         if (!value.is_string()) continue;
-        all.push_back(pool_.Not(EncodeLiteral(pool_, value.text, TextForm::kJsonString)));
+        all.push_back(pool_.Not(EncodeLiteral(pool_, value.text, form)));
       }
     }
     const JsonValue* format = schema->Find("format");
@@ -55,22 +56,22 @@ absl::StatusOr<Regular> Compiler::StringTerm(const Base& base) {
     if (!format->is_string()) return reader_.Refuse(*schema, "format", "it must be a string");
     const auto regex = FormatRegex(format->text);
     if (!regex) {
+      if (reader_.lenient()) continue;
       return reader_.Refuse(*schema, "format",
                             StrCat("\"", Printable(format->text, 64), "\" is not supported"));
     }
     if (regex->empty()) continue;
-    MILLRACE_ASSIGN_OR_RETURN(const Regular term,
-                              ParseRegex(pool_, *regex, TextForm::kJsonString, RegexMode::kWhole,
-                                         builder_.limits().depth));
+    MILLRACE_ASSIGN_OR_RETURN(const Regular term, ParseRegex(pool_, *regex, form, RegexMode::kWhole,
+                                                             builder_.limits().depth));
     // The specification has format as an annotation. zod writes "format": "time" beside a pattern
     // without a time zone: where the two have no text in common, the pattern holds.
     const bool beside_pattern = schema->Find("pattern") != nullptr;
-    if (beside_pattern && pool_.IsEmpty(pool_.And({all.back(), term}))) continue;
+    if (beside_pattern && !all.empty() && pool_.IsEmpty(pool_.And({all.back(), term}))) continue;
     all.push_back(term);
   }
   MILLRACE_ASSIGN_OR_RETURN(const Counts length, CountsOf(base, "minLength", "maxLength"));
   const bool bounded = length.min > 0 || length.max != kUnbounded;
-  const Regular character = EncodeSet(pool_, {{0, 0x10ffff}}, TextForm::kJsonString);
+  const Regular character = EncodeSet(pool_, {{0, 0x10ffff}}, form);
   // A complement has texts that are no strings at all.
   if (bounded || all.empty() ||
       std::any_of(all.begin(), all.end(), [this](Regular t) { return pool_.IsBoolean(t); })) {
