@@ -148,8 +148,14 @@ TEST(ChatTemplateTest, RefusesJsonThatItCannotHold) {
   for (int i = 0; i < 1000; ++i) deep = Json::array({std::move(deep)});
   EXPECT_EQ(Render("", deep).status().message(),
             "chat template: messages: JSON is nested deeper than 100 levels");
-  EXPECT_EQ(Render("", Json::array(), {{"big", UINT64_MAX}}).status().message(),
-            "chat template: big: an integer does not fit 64 bits");
+}
+
+TEST(ChatTemplateTest, PrintsIntegersThatNeedAllOf64Bits) {
+  EXPECT_EQ(
+      *Render("{{ big }} {{ big | tojson }} {{ big is integer }} {{ big > 1 }} {{ '%s' % big }}",
+              Json::array(), {{"big", UINT64_MAX}}),
+      "18446744073709551615 18446744073709551615 True True 18446744073709551615");
+  EXPECT_FALSE(Render("{{ '{:d}'.format(big) }}", Json::array(), {{"big", UINT64_MAX}}).ok());
 }
 
 TEST(ChatTemplateTest, NamesTheLineOfAnError) {

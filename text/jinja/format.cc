@@ -148,7 +148,7 @@ absl::StatusOr<std::string> FormatString(Budget& budget, std::string_view text, 
 
 absl::StatusOr<std::string> FormatNumber(Budget& budget, const Value& value, Spec spec) {
   const bool is_float =
-      value.Get<double>() != nullptr || kFloatTypes.find(spec.type) != kFloatTypes.npos;
+      !value.integer().has_value() || kFloatTypes.find(spec.type) != kFloatTypes.npos;
   bool negative;
   std::string body;
   if (is_float) {
@@ -177,7 +177,7 @@ absl::StatusOr<std::string> FormatValue(Budget& budget, const Value& value,
     if (!for_text || spec.sign != '-' || spec.align == '=') return Malformed(format);
     return FormatString(budget, *text, spec);
   }
-  const bool is_float = value.Get<double>() != nullptr;
+  const bool is_float = !value.integer().has_value();
   const bool fits = value.number() && spec.type != 's' &&
                     !(is_float && kIntegerTypes.find(spec.type) != kIntegerTypes.npos) &&
                     !(!is_float && spec.precision && for_text);

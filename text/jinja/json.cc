@@ -29,7 +29,7 @@ absl::StatusOr<Value> Convert(const Budget& budget, const Json& json, int depth)
       return Value(json.template get<double>());
     case Json::value_t::number_unsigned:
       if (json.template get<uint64_t>() > std::numeric_limits<int64_t>::max()) {
-        return absl::InvalidArgumentError("an integer does not fit 64 bits");
+        return Value(json.template get<uint64_t>());
       }
       [[fallthrough]];
     case Json::value_t::number_integer:
@@ -84,6 +84,7 @@ class JsonWriter {
     if (value.Is<None>()) return std::string("null");
     if (const bool* flag = value.Get<bool>()) return std::string(*flag ? "true" : "false");
     if (const int64_t* integer = value.Get<int64_t>()) return StrCat(*integer);
+    if (const uint64_t* integer = value.Get<uint64_t>()) return StrCat(*integer);
     if (const double* real = value.Get<double>()) {
       if (std::isnan(*real)) return std::string("NaN");
       if (std::isinf(*real)) return std::string(*real < 0 ? "-Infinity" : "Infinity");

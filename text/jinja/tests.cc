@@ -18,6 +18,7 @@ template <typename T>
 bool HasType(const Value& value) {
   return value.Is<T>();
 }
+bool IsInteger(const Value& value) { return value.Is<int64_t>() || value.Is<uint64_t>(); }
 bool IsDefined(const Value& value) { return !value.Is<Undefined>(); }
 bool IsString(const Value& value) { return value.string() != nullptr; }
 bool IsMapping(const Value& value) { return value.dict() != nullptr; }
@@ -94,7 +95,7 @@ const Builtin* FindTest(std::string_view name) {
         {"filter", {}, IsNameOf<FindFilter>},
         {"float", {}, Test<HasType<double>>},
         {"in", {{"seq", true}}, Compares<Operator::kIn>},
-        {"integer", {}, Test<HasType<int64_t>>},
+        {"integer", {}, Test<IsInteger>},
         {"iterable", {}, Test<IsIterable>},
         {"lower", {}, HasCaseOf<false>},
         {"mapping", {}, Test<IsMapping>},

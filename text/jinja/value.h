@@ -51,6 +51,9 @@ class Value {
   Value(None value) : data_(value) {}
   Value(bool value) : data_(value) {}
   Value(int64_t value) : data_(value) {}
+  // For integers that int64_t does not hold: they are printed as they are, and calculated with as
+  // floats are.
+  Value(uint64_t value) : data_(value) {}
   Value(double value) : data_(value) {}
   Value(String value) : data_(std::move(value)) {}
   Value(Markup value) : data_(std::move(value)) {}
@@ -92,9 +95,9 @@ class Value {
     return pointer == nullptr ? nullptr : pointer->get();
   }
 
-  std::variant<Undefined, None, bool, int64_t, double, String, Markup, std::shared_ptr<const List>,
-               std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, std::shared_ptr<Loop>,
-               std::shared_ptr<const Function>>
+  std::variant<Undefined, None, bool, int64_t, uint64_t, double, String, Markup,
+               std::shared_ptr<const List>, std::shared_ptr<const Dict>, std::shared_ptr<Namespace>,
+               std::shared_ptr<Loop>, std::shared_ptr<const Function>>
       data_;
 };
 
