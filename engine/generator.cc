@@ -193,30 +193,16 @@ absl::Status Generator::Encode(const Choices& choices) {
                           parts_.text->ForcedCall(generate.prompt), &parts_.text->marker_tokens(),
                           !generate.parallel_tool_calls);
   }
-  MILLRACE_ASSIGN_OR_RETURN(std::optional<GrammarSpec> of_calls,
-                            parts_.text->CallGrammar(generate, prompt));
-  if (of_calls.has_value()) {
-    // A forced call leaves no text that a format could hold.
-    if (generate.grammar.has_value() && parts_.text->ForcedCall(generate.prompt).empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("tools has a strict tool, and ",
-                                                     generate.grammar_field,
-                                                     " is there, too; allowed: one of them"));
-    }
-    generate.grammar = std::move(of_calls);
-    generate.grammar_field = "tools";
-  }
+  MILLRACE_RETURN_IF_ERROR(CompleteGrammar(prompt, generate));
   std::optional<ThinkingMarkers> thinking;
   // A forced call leaves no reasoning that could be too long.
   if (generate.thinking_token_budget.has_value() &&
       parts_.text->ForcedCall(generate.prompt).empty()) {
-    if (generate.grammar.has_value()) {
-      return absl::InvalidArgumentError(StrCat(generate.budget_field, " is ",
-                                               *generate.thinking_token_budget,
-                                               "; allowed: none beside ", generate.grammar_field));
-    }
     absl::StatusOr<ThinkingMarkers> markers = parts_.text->Thinking(prompt);
     if (!markers.ok()) return Annotate(markers.status(), generate.budget_field);
     thinking = *std::move(markers);
+    // A grammar has reasoning at its beginning alone.
+    thinking->once = generate.grammar.has_value();
   }
   if (parts_.options.log_prompts) parts_.LogPrompt(generate.id, prompt);
   if (!generate.seed.has_value()) generate.seed = DrawSeed();
@@ -227,7 +213,8 @@ absl::Status Generator::Encode(const Choices& choices) {
     MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, Follow(choices, *sequence.sampling));
   }
   if (thinking.has_value()) {
-    MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, BoundThinking(choices, *std::move(thinking)));
+    MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, BoundThinking(choices, *std::move(thinking),
+                                                                 std::move(sequence.first_mask)));
   }
   if (BoundsTokens(generate)) {
     MILLRACE_RETURN_IF_ERROR(BoundTokens(choices, sequence));
@@ -251,6 +238,24 @@ SequenceDefaults Generator::DefaultsOf(const GenerateRequest& request) const {
     defaults.end_of_generation.insert(defaults.end_of_generation.end(), ends.begin(), ends.end());
   }
   return defaults;
+}
+
+// Puts what the model thinks, and the calls that it may make, into the grammar of the answer.
+absl::Status Generator::CompleteGrammar(const std::vector<Token>& prompt,
+                                        GenerateRequest& request) {
+  auto whole = parts_.text->AnswerGrammar(request, prompt);
+  if (!whole.ok()) return whole.status();
+  const Chat* chat = std::get_if<Chat>(&request.prompt);
+  if (whole->has_value() && chat != nullptr && chat->parse_tools) {
+    // An error of the format is none of the tools'.
+    if (request.grammar.has_value() && !chat->forced_tool.has_value() && parts_.takes_masks) {
+      const auto format = parts_.grammars.Get(*request.grammar);
+      if (!format.ok()) return Annotate(format.status(), request.grammar_field);
+    }
+    request.grammar_field = "tools";
+  }
+  request.grammar = *std::move(whole);
+  return absl::OkStatus();
 }
 
 // Has each choice follow the request's grammar, and returns the mask of the first token.
@@ -278,9 +283,10 @@ absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(
       absl::StrCat(request.grammar_field, ": no token of the model's vocabulary can begin it"));
 }
 
-// Gives each choice a budget of reasoning, and returns the mask of the first token.
+// Gives each choice a budget of reasoning, and returns the mask of the first token, of those in
+// `mask` if there is one.
 absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::BoundThinking(
-    const Choices& choices, ThinkingMarkers markers) {
+    const Choices& choices, ThinkingMarkers markers, std::shared_ptr<const SampleMask> mask) {
   if (!parts_.takes_masks) {
     return absl::UnimplementedError(StrCat(choices.front()->request.budget_field,
                                            ": it is not supported on this device; allowed: none"));
@@ -290,7 +296,7 @@ absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::BoundThinking(
       ThinkingBudget::Create(std::move(markers), *choices.front()->request.thinking_token_budget,
                              parts_.Vocabulary()));
   for (const auto& choice : choices) choice->thinking_budget.emplace(budget);
-  return budget.Mask();
+  return mask == nullptr ? budget.Mask() : budget.Narrow(std::move(mask));
 }
 
 // Gives each choice its bounds on tokens, and makes the mask of the first token narrower.

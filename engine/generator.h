@@ -39,8 +39,9 @@ class Generator {
   SequenceDefaults DefaultsOf(const GenerateRequest& request) const;
   absl::StatusOr<std::shared_ptr<const SampleMask>> Follow(const Choices& choices,
                                                            const SamplingParams& sampling);
-  absl::StatusOr<std::shared_ptr<const SampleMask>> BoundThinking(const Choices& choices,
-                                                                  ThinkingMarkers markers);
+  absl::Status CompleteGrammar(const std::vector<Token>& prompt, GenerateRequest& request);
+  absl::StatusOr<std::shared_ptr<const SampleMask>> BoundThinking(
+      const Choices& choices, ThinkingMarkers markers, std::shared_ptr<const SampleMask> mask);
   absl::Status BoundTokens(const Choices& choices, SequenceRequest& sequence);
   void Submit(const Choices& choices, std::vector<SequenceRequest> sequences);
   void Refuse(const Choices& choices, const absl::Status& why);

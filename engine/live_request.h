@@ -63,7 +63,7 @@ struct LiveRequest {
   bool lost_output = false;  // an event did not fit the buffer: none may follow but the last
 
   // Written by the text pool, from then on the mask workers': follow an answer with a grammar, or
-  // whose reasoning or tokens are bounded. Of the first two there is at most one.
+  // whose reasoning or tokens are bounded.
   std::optional<GuidedAnswer> guided;
   bool jumps = false;  // its forced tokens may be handed out at once: nothing is computed of each
   std::optional<ThinkingBudget> thinking_budget;

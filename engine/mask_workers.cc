@@ -51,13 +51,20 @@ MaskWorkers::Made MaskWorkers::Follow(LiveRequest& request, Token token) const {
   std::vector<Token> forced;
   if (guided.has_value() && request.jumps && guided->num_forced() >= least_forced_) {
     forced = guided->TakeForced();
+    for (const Token one : forced) {
+      if (budget.has_value()) budget->Accept(one);  // a grammar leaves reasoning its choice
+    }
   }
   if (guided.has_value() && guided->finished()) {
     return {.complete = true, .forced = std::move(forced)};
   }
   absl::StatusOr<std::shared_ptr<const SampleMask>> mask = nullptr;
-  if (budget.has_value()) mask = budget->Mask();
-  if (guided.has_value()) mask = guided->Mask();
+  if (guided.has_value()) {
+    mask = guided->Mask();
+    if (mask.ok() && budget.has_value()) mask = budget->Narrow(*std::move(mask));
+  } else if (budget.has_value()) {
+    mask = budget->Mask();
+  }
   if (!mask.ok()) return {.status = std::move(mask).status()};
   if (request.token_bounds.has_value()) {
     request.token_bounds->Accept(token);

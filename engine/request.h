@@ -118,7 +118,12 @@ struct GenerateRequest {
   // Texts that the answer does not write with the tokens of their own (token_bounds.h).
   std::vector<std::string> bad_words;
 
-  // The grammar of the answer, and the endpoint's name of the field that sets it.
+  // The prompt is a conversation that the client has rendered itself: what the model thinks may come
+  // before the answer, as in a Chat.
+  bool is_rendered_chat = false;
+
+  // The grammar of the answer without what the model thinks before it, and the endpoint's name of
+  // the field that sets it.
   std::optional<GrammarSpec> grammar;
   std::string grammar_field;
 

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/tool_grammar.h"
 #include "formats/json.h"
 #include "formats/model_text.h"
 #include "text/detokenizer.h"
@@ -180,11 +179,34 @@ bool TextSet::BeginsReasoning(const Chat* chat, absl::Span<const Token> prompt) 
                                         prefill);
 }
 
-absl::StatusOr<std::optional<GrammarSpec>> TextSet::CallGrammar(
+AnswerStart TextSet::StartOf(const GenerateRequest& request, absl::Span<const Token> prompt) const {
+  const Chat* chat = std::get_if<Chat>(&request.prompt);
+  if (BeginsReasoning(chat, prompt)) return AnswerStart::kInReasoning;
+  const bool continues = chat != nullptr && chat->continue_final_message &&
+                         !chat->messages.empty() && !chat->messages.back().content.empty();
+  if (continues) return AnswerStart::kContent;
+  const ReasoningFormat* reasoning = format_.output.reasoning();
+  if (reasoning == nullptr || reasoning->harmony) return AnswerStart::kMayThink;
+  constexpr size_t kEnd = 64;
+  if (prompt.size() > kEnd) prompt = prompt.subspan(prompt.size() - kEnd);
+  const std::string end = Decode(*tokenizer_, prompt, /*skip_special=*/false);
+  const auto ends = [&](const std::string& close) { return Trim(end).ends_with(close); };
+  const ThinkFormat& think = reasoning->think;
+  const bool over = ends(think.close) ||
+                    std::any_of(think.more_closes.begin(), think.more_closes.end(), ends);
+  return over ? AnswerStart::kContent : AnswerStart::kMayThink;
+}
+
+absl::StatusOr<std::optional<GrammarSpec>> TextSet::AnswerGrammar(
     const GenerateRequest& request, absl::Span<const Token> prompt) const {
   const Chat* chat = std::get_if<Chat>(&request.prompt);
-  if (chat == nullptr) return std::nullopt;
-  return ToolGrammar(*chat, format_.output, BeginsReasoning(chat, prompt));
+  if (chat == nullptr && !request.is_rendered_chat) return request.grammar;
+  return millrace::AnswerGrammar(
+      {.chat = chat,
+       .format = request.grammar.has_value() ? &*request.grammar : nullptr,
+       .start = StartOf(request, prompt),
+       .parallel_tool_calls = request.parallel_tool_calls},
+      format_.output);
 }
 
 absl::StatusOr<ThinkingMarkers> TextSet::Thinking(absl::Span<const Token> prompt) const {

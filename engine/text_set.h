@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/clock.h"
+#include "engine/answer_grammar.h"
 #include "engine/chat_format.h"
 #include "engine/engine.h"
 #include "engine/request.h"
@@ -58,10 +59,11 @@ class TextSet {
   // there is nothing to find. It outlives neither the text set nor is it shared by answers.
   std::unique_ptr<OutputParser> MakeParser(const GenerateRequest& request,
                                            absl::Span<const Token> prompt) const;
-  // Returns what the answer is held to so that its calls are those of the chat's tools; nothing for
-  // other requests. InvalidArgument: a schema that cannot be enforced.
-  absl::StatusOr<std::optional<GrammarSpec>> CallGrammar(const GenerateRequest& request,
-                                                         absl::Span<const Token> prompt) const;
+  // Returns what the whole answer is held to: the request's grammar behind what the model thinks,
+  // and the calls of the chat's tools. Nothing: it is free. InvalidArgument, about `tools`: a
+  // schema that cannot be enforced.
+  absl::StatusOr<std::optional<GrammarSpec>> AnswerGrammar(const GenerateRequest& request,
+                                                           absl::Span<const Token> prompt) const;
   // Returns what is around the reasoning of an answer. InvalidArgument: the model has no reasoning
   // that is known, or has it in channels.
   absl::StatusOr<ThinkingMarkers> Thinking(absl::Span<const Token> prompt) const;
@@ -81,6 +83,7 @@ class TextSet {
   absl::StatusOr<std::vector<Token>> FillIn(const TokenizeRequest& request,
                                             int64_t max_tokens) const;
   bool BeginsReasoning(const Chat* chat, absl::Span<const Token> prompt) const;
+  AnswerStart StartOf(const GenerateRequest& request, absl::Span<const Token> prompt) const;
   absl::StatusOr<std::string> Render(const Chat& chat, SteadyTime deadline) const;
 
   std::unique_ptr<const Tokenizer> tokenizer_;

@@ -51,21 +51,44 @@ void ThinkingBudget::ForceWhereSpent() {
   if (inside_ && left_ <= 0) forcing_ = closing_;
 }
 
+// Of an answer that has reasoning at its beginning or nowhere.
+void ThinkingBudget::FindBeginning(std::string_view bytes) {
+  tail_ += bytes;
+  // A special token's name is framed.
+  const size_t begin = tail_.find_first_not_of(" \t\r\n\xff");
+  if (begin == tail_.npos) return;
+  const std::string_view text = std::string_view(tail_).substr(begin);
+  if (text.starts_with(markers_.open)) {
+    inside_ = true;
+    tail_.clear();
+  } else if (!std::string_view(markers_.open).starts_with(text)) {
+    over_ = true;
+  }
+}
+
+void ThinkingBudget::Close() {
+  inside_ = false;
+  over_ = markers_.once;
+  tail_.clear();
+}
+
 bool ThinkingBudget::Accept(Token token) {
+  if (over_) return true;
   if (forcing_.has_value()) {
     if (!forcing_->Accept(token)) return false;
     if (forcing_->finished()) {
       forcing_.reset();
-      inside_ = false;
-      tail_.clear();
+      Close();
     }
     return true;
   }
   const std::string_view bytes = vocabulary_->Bytes(token);
-  if (!inside_) {
+  if (!inside_ && markers_.once) {
+    FindBeginning(bytes);
+  } else if (!inside_) {
     inside_ = Finds(markers_.open, bytes);
   } else if (Finds(markers_.close, bytes)) {
-    inside_ = false;
+    Close();
   } else {
     --left_;
   }
@@ -73,8 +96,13 @@ bool ThinkingBudget::Accept(Token token) {
   return true;
 }
 
-absl::StatusOr<std::shared_ptr<const TokenMask>> ThinkingBudget::Mask() {
-  return forcing_.has_value() ? forcing_->Mask() : all_;
+absl::StatusOr<std::shared_ptr<const TokenMask>> ThinkingBudget::Narrow(
+    std::shared_ptr<const TokenMask> mask) {
+  if (!forcing_.has_value()) return mask;
+  MILLRACE_ASSIGN_OR_RETURN(std::shared_ptr<const TokenMask> closing, forcing_->Mask());
+  auto both = std::make_shared<TokenMask>(*mask);
+  for (size_t i = 0; i < both->size() && i < closing->size(); ++i) (*both)[i] &= (*closing)[i];
+  return both;
 }
 
 }  // namespace millrace

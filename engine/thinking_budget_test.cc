@@ -86,6 +86,45 @@ TEST(ThinkingBudgetTest, AMarkerThatIsATokenIsNotCounted) {
   EXPECT_EQ(Allowed(budget).size(), 3U);
 }
 
+TEST(ThinkingBudgetTest, ReasoningMayBeAtTheBeginningAlone) {
+  const auto make = [](bool inside) {
+    return *ThinkingBudget::Create(
+        {.open = "<think>", .close = "</think>", .inside = inside, .once = true}, 1, Vocabulary());
+  };
+  ThinkingBudget first = make(false);
+  Write(first, "\n");
+  ASSERT_TRUE(first.Accept(kThinkOpen));
+  Write(first, "a");
+  EXPECT_EQ(Allowed(first).size(), 3U);
+  ASSERT_TRUE(first.Accept(kThinkClose));
+  // What is written afterwards is none, nor is what comes behind other text.
+  ASSERT_TRUE(first.Accept(kThinkOpen));
+  Write(first, "abc");
+  ThinkingBudget content = make(false);
+  Write(content, "{\"<think>abc");
+  ThinkingBudget inside = make(true);
+  Write(inside, "a</think>");
+  Write(inside, "<think>abc");
+}
+
+TEST(ThinkingBudgetTest, NarrowsAGrammarsMask) {
+  ThinkingBudget budget = Make(1, /*inside=*/true);
+  const auto allowed = [&](std::shared_ptr<const TokenMask> mask) {
+    std::vector<Token> tokens;
+    for (Token token = 0; token < 160; ++token) {
+      if (MaskAllows(**budget.Narrow(mask), token)) tokens.push_back(token);
+    }
+    return tokens;
+  };
+  auto some = std::make_shared<TokenMask>(5);
+  for (const Token token : {Token{'a'}, Token{'<'}, kThinkClose}) {
+    (*some)[token / 32] |= 1U << (token % 32);
+  }
+  EXPECT_EQ(allowed(some), (std::vector<Token>{'<', 'a', kThinkClose}));
+  Write(budget, "a");
+  EXPECT_EQ(allowed(some), (std::vector<Token>{'<', kThinkClose}));
+}
+
 TEST(ThinkingBudgetTest, ABudgetOfNothingEndsTheReasoningAtOnce) {
   ThinkingBudget inside = Make(0, /*inside=*/true);
   EXPECT_EQ(Allowed(inside).size(), 3U);

@@ -151,6 +151,8 @@ absl::StatusOr<GenerateRequest> FromProto(const pb::GenerateRequest& request) {
   } else {
     return absl::InvalidArgumentError("input: missing; one of tokenized, text is required");
   }
+  // Routers that speak this protocol render chats themselves.
+  out.is_rendered_chat = true;
   TakeSampling(request.sampling_params(), out);
   MILLRACE_RETURN_IF_ERROR(TakeLogprobs(request.sampling_params(), out));
   MILLRACE_RETURN_IF_ERROR(TakeConstraint(request.sampling_params(), out));

@@ -1,0 +1,353 @@
+#include "engine/answer_grammar.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/strings.h"
+#include "text/grammar/test_limits.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kTwoTools[] =
+    R"([{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object",
+        "properties":{"n":{"type":"integer"},"s":{"type":"string"}},"required":["n"],
+        "additionalProperties":false}}},
+        {"type":"function","function":{"name":"g"}}])";
+constexpr char kFreeTools[] =
+    R"([{"type":"function","function":{"name":"f","parameters":{"type":"object",
+        "properties":{"n":{"type":"integer"}}}}}])";
+
+Chat WithTools(std::string tools, std::optional<std::string> forced = std::nullopt) {
+  Chat chat;
+  chat.tools = std::move(tools);
+  chat.parse_tools = true;
+  chat.forced_tool = std::move(forced);
+  return chat;
+}
+Chat Forced(std::string tool, std::string tools = kTwoTools) {
+  return WithTools(std::move(tools), std::move(tool));
+}
+
+struct Asked {
+  Chat chat;
+  std::string parser = "hermes";
+  std::string reasoning = "qwen3";
+  std::string format;  // a regular expression
+  AnswerStart start = AnswerStart::kMayThink;
+  bool parallel = true;
+};
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Made(const Asked& asked) {
+  const auto form = OutputFormat::Choose("", asked.parser, asked.reasoning);
+  EXPECT_TRUE(form.ok()) << form.status();
+  const GrammarSpec format{.kind = GrammarSpec::Kind::kRegex, .text = asked.format};
+  const auto spec = AnswerGrammar({.chat = &asked.chat,
+                                   .format = asked.format.empty() ? nullptr : &format,
+                                   .start = asked.start,
+                                   .parallel_tool_calls = asked.parallel},
+                                  *form);
+  if (!spec.ok()) return spec.status();
+  EXPECT_TRUE(spec->has_value());
+  return Grammar::Compile(**spec, kUnhurried);
+}
+
+bool Takes(const Asked& asked, std::string_view text) {
+  const auto grammar = Made(asked);
+  EXPECT_TRUE(grammar.ok()) << grammar.status();
+  return grammar.ok() && (*grammar)->Matches(text);
+}
+bool Takes(const Chat& chat, const std::string& parser, std::string_view text) {
+  return Takes({.chat = chat, .parser = parser}, text);
+}
+
+// ---- A forced call ----
+
+TEST(AnswerGrammarTest, AForcedCallIsHeldToItsSchema) {
+  EXPECT_TRUE(Takes(Forced("f"), "hermes", R"({"n": 1}})"));
+  EXPECT_TRUE(Takes(Forced("f"), "hermes", R"({"n": 1, "s": "x"}})"));
+  EXPECT_FALSE(Takes(Forced("f"), "hermes", R"({"n": "1"}})"));
+  EXPECT_FALSE(Takes(Forced("f"), "hermes", R"({"s": "x"}})"));
+  EXPECT_TRUE(Takes(Forced("f"), "openai", R"({"n": 1})"));
+}
+
+TEST(AnswerGrammarTest, AFunctionWithoutParametersGetsNone) {
+  EXPECT_TRUE(Takes(Forced("g"), "hermes", "{}}"));
+  EXPECT_FALSE(Takes(Forced("g"), "hermes", R"({"any": [1]}})"));
+  EXPECT_TRUE(Takes(Forced("g"), "qwen3_coder", "</function>"));
+  EXPECT_FALSE(Takes(Forced("g"), "qwen3_coder", "<parameter=n>\n1\n</parameter>\n</function>"));
+}
+
+TEST(AnswerGrammarTest, AForcedCallInventsNoMembers) {
+  const auto one = [](std::string parameters) {
+    return Forced("f", R"([{"function":{"name":"f","parameters":)" + parameters + "}}]");
+  };
+  const Chat closed = one(R"({"type":"object","properties":{"a":{"type":"object",
+                              "properties":{"b":{}}},"m":{"type":"object"}}})");
+  EXPECT_TRUE(Takes(closed, "hermes", R"({"a": {"b": 1}, "m": {"any": 1}}})"));
+  EXPECT_FALSE(Takes(closed, "hermes", R"({"x": 1}})"));
+  EXPECT_FALSE(Takes(closed, "hermes", R"({"a": {"x": 1}}})"));
+  const Chat open = one(R"({"properties":{"a":{}},"additionalProperties":true})");
+  EXPECT_TRUE(Takes(open, "hermes", R"({"a": 1, "x": 2}})"));
+  EXPECT_TRUE(Takes(one(R"({"type":"object"})"), "hermes", R"({"x": 2}})"));
+}
+
+TEST(AnswerGrammarTest, AnyForcedCallIsOneOfTheTools) {
+  EXPECT_TRUE(Takes(Forced(""), "hermes", R"(f", "arguments": {"n": 1}})"));
+  EXPECT_TRUE(Takes(Forced(""), "hermes", R"(g", "arguments": {}})"));
+  EXPECT_FALSE(Takes(Forced(""), "hermes", R"(h", "arguments": {}})"));
+  EXPECT_FALSE(Takes(Forced(""), "hermes", R"(f", "arguments": {}})"));
+  EXPECT_TRUE(Takes(Forced(""), "openai", R"(f <|constrain|>json<|message|>{"n": 1})"));
+}
+
+TEST(AnswerGrammarTest, ElementsAreHeldToTheirSchemas) {
+  EXPECT_TRUE(
+      Takes(Forced("f"), "qwen3_coder",
+            "<parameter=n>\n1\n</parameter>\n<parameter=s>\na<b\n</parameter>\n</function>"));
+  EXPECT_TRUE(Takes(Forced("f"), "qwen3_coder", "<parameter=n>\n1\n</parameter>\n</function>"));
+  EXPECT_FALSE(Takes(Forced("f"), "qwen3_coder", "<parameter=n>\nx\n</parameter>\n</function>"));
+  EXPECT_FALSE(Takes(Forced("f"), "qwen3_coder", "</function>"));
+  const auto value = [](std::string schema, std::string_view text) {
+    const std::string tools =
+        R"([{"function":{"name":"f","strict":true,"parameters":{"properties":{"v":)" + schema +
+        R"(},"required":["v"],"$defs":{"zip":{"type":"string","pattern":"^[0-9]{5}$"}}}}}])";
+    return Takes(Forced("f", tools), "glm45",
+                 StrCat("<arg_key>v</arg_key>\n<arg_value>", text, "</arg_value>\n</tool_call>"));
+  };
+  EXPECT_TRUE(value(R"({"$ref":"#/$defs/zip"})", "04224"));
+  EXPECT_FALSE(value(R"({"$ref":"#/$defs/zip"})", "0422"));
+  EXPECT_FALSE(value(R"({"$ref":"#/$defs/zip"})", "\"04224\""));
+  EXPECT_TRUE(value(R"({"type":"string","format":"date"})", "2026-01-31"));
+  EXPECT_FALSE(value(R"({"type":"string","format":"date"})", "today"));
+  EXPECT_TRUE(value(R"({"anyOf":[{"type":"string"},{"type":"null"}]})", "some \"text\"\n"));
+  EXPECT_FALSE(value(R"({"type":"string"})", "a</arg_value>b"));
+  EXPECT_TRUE(value(R"({"enum":["a b",2,null]})", "a b"));
+  EXPECT_TRUE(value(R"({"enum":["a b",2,null]})", "2"));
+  EXPECT_FALSE(value(R"({"enum":["a b",2,null]})", "3"));
+  EXPECT_TRUE(value(R"({"anyOf":[{"const":"x"},{"type":"integer","minimum":5}]})", "7"));
+  EXPECT_FALSE(value(R"({"anyOf":[{"const":"x"},{"type":"integer","minimum":5}]})", "4"));
+  EXPECT_TRUE(value(R"({"type":"object","properties":{"a":{"type":"string"}}})", R"({"a": "b"})"));
+  EXPECT_TRUE(value(R"({"type":"string","maxLength":2})", "\"\\"));
+  EXPECT_FALSE(value(R"({"type":"string","maxLength":2})", "abc"));
+  const auto refused = Made({.chat = Forced("f", R"([{"function":{"name":"f","strict":true,
+                                "parameters":{"minProperties":1}}}])"),
+                             .parser = "qwen3_coder"});
+  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("minProperties"));
+}
+
+TEST(AnswerGrammarTest, AToolThatIsNotStrictIsHeldToWhatCanBeHeld) {
+  const std::string parameters = R"({"type":"object","made_up":1,"minProperties":1,"properties":{
+      "u":{"type":"string","format":"made-up"},"p":{"type":"string","pattern":"(a)\\1"},
+      "n":{"type":"integer","nullable":true},"l":{"type":"array","items":{"type":"object"},
+      "uniqueItems":true,"contains":{"type":"string"}},"t":{"type":"float"},
+      "r":{"$ref":"http://elsewhere/x"},"q":{"type":"integer","required":true},
+      "o":{"oneOf":[{"type":"integer","multipleOf":2},{"type":"integer","multipleOf":3}]},
+      "x":{"not":{"type":"object","additionalProperties":false}},"y":"string"}})";
+  const std::string tools = R"([{"function":{"name":"f","parameters":)" + parameters + "}}]";
+  const Chat chat = Forced("f", tools);
+  EXPECT_TRUE(Takes(chat, "hermes",
+                    R"({"u": "x", "p": "b", "n": null, "l": [{}, {}], "t": 1.5, "r": [], "q": 1,)"
+                    R"( "o": 6, "x": {}, "y": 2}})"));
+  EXPECT_FALSE(Takes(chat, "hermes", R"({"q": "1"}})"));
+  EXPECT_FALSE(Takes(chat, "hermes", R"({"l": ["x"]}})"));
+  for (const char* parser :
+       {"qwen3_coder", "minimax_m2", "deepseek_v32", "mistral", "llama3_json"}) {
+    EXPECT_TRUE(Made({.chat = chat, .parser = parser}).ok()) << parser;
+  }
+  EXPECT_TRUE(Takes(chat, "glm45", "<arg_key>u</arg_key>\n<arg_value>x</arg_value>\n</tool_call>"));
+  // A strict one is refused by name.
+  const std::string strict =
+      R"([{"function":{"name":"f","strict":true,"parameters":)" + parameters + "}}]";
+  EXPECT_FALSE(Made({.chat = Forced("f", strict)}).ok());
+}
+
+// ---- Each form of calls ----
+
+struct Form {
+  const char* parser;
+  std::string call;  // of f, with n = 1
+  std::string bad;   // n is no integer
+  std::string two;   // f and then g
+};
+
+std::vector<Form> Forms() {
+  const std::string ds = "<｜tool▁calls▁begin｜>", de = "<｜tool▁calls▁end｜>";
+  const std::string kimi = "<|tool_calls_section_begin|>";
+  const auto kimi_call = [](std::string name, std::string arguments) {
+    return "<|tool_call_begin|>functions." + name + "<|tool_call_argument_begin|>" + arguments +
+           "<|tool_call_end|>";
+  };
+  const auto v3 = [](std::string name, std::string arguments) {
+    return "<｜tool▁call▁begin｜>function<｜tool▁sep｜>" + name + "\n```json\n" + arguments +
+           "\n```<｜tool▁call▁end｜>";
+  };
+  const auto coder = [](std::string value) {
+    return "<tool_call>\n<function=f>\n<parameter=n>\n" + value +
+           "\n</parameter>\n</function>\n</tool_call>";
+  };
+  const auto glm = [](std::string value) {
+    return "<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>" + value + "</arg_value>\n</tool_call>";
+  };
+  const auto minimax = [](std::string value) {
+    return "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">" + value +
+           "</parameter>\n</invoke>\n";
+  };
+  const auto v32 = [](std::string value) {
+    return "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"n\" "
+           "string=\"false\">" +
+           value + "</｜DSML｜parameter>\n</｜DSML｜invoke>\n";
+  };
+  return {
+      {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>",
+       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1.5}}\n</tool_call>",
+       "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}}</tool_call>\n<tool_call>\n{\"name\": "
+       "\"g\", \"arguments\": {\"x\": 1}}\n</tool_call>"},
+      {"llama3_json", R"({"name": "f", "parameters": {"n": 1}})",
+       R"({"name": "f", "parameters": {"n": "1"}})",
+       R"({"type": "function", "name": "f", "parameters": {"n": 1}}; {"name": "g", "parameters": {}})"},
+      {"mistral", R"([TOOL_CALLS]f[ARGS]{"n": 1})", R"([TOOL_CALLS]f[ARGS]{"n": "x"})",
+       R"([TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{"n": 1}[TOOL_CALLS]g[ARGS]{})"},
+      {"granite", R"(<|tool_call|>[{"name": "f", "arguments": {"n": 1}}])",
+       R"(<|tool_call|>[{"name": "f", "arguments": {"n": []}}])",
+       R"(<|tool_call|>[{"name": "f", "arguments": {"n": 1}}, {"name": "g", "arguments": {}}])"},
+      {"deepseek_v3", ds + v3("f", R"({"n": 1})") + de, ds + v3("f", R"({"n": "a"})") + de,
+       ds + v3("f", R"({"n": 1})") + "\n" + v3("g", "{}") + de},
+      {"deepseek_v31",
+       ds + R"(<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"n": 1}<｜tool▁call▁end｜>)" + de,
+       ds + R"(<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"n": 1.5}<｜tool▁call▁end｜>)" + de, ""},
+      {"kimi_k2", kimi + kimi_call("f:0", R"({"n": 1})") + "<|tool_calls_section_end|>",
+       kimi + kimi_call("f:0", R"({"n": ""})") + "<|tool_calls_section_end|>",
+       kimi + kimi_call("f:0", R"({"n": 1})") + kimi_call("g:1", "{}") +
+           "<|tool_calls_section_end|>"},
+      {"qwen3_coder", coder("1"), coder("x"),
+       coder("1") + "\n<tool_call>\n<function=g>\n</function>\n</tool_call>"},
+      {"glm45", glm("1"), glm("x"), glm("1") + "\n<tool_call>g\n</tool_call>"},
+      {"minimax_m2", minimax("1") + "</minimax:tool_call>", minimax("x") + "</minimax:tool_call>",
+       minimax("1") + "<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>"},
+      {"deepseek_v32", v32("1") + "</｜DSML｜function_calls>",
+       v32("x") + "</｜DSML｜function_calls>",
+       v32("1") + "<｜DSML｜invoke name=\"g\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"},
+      {"openai",
+       R"(<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"n": 1}<|call|>)",
+       R"(<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"n": "x"}<|call|>)",
+       R"(<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary )"
+       R"(to=functions.f<|message|>{"n": 1}<|call|><|start|>assistant to=functions.g<|channel|>)"
+       R"(commentary json<|message|>{}<|call|>)"},
+  };
+}
+
+std::string ReasoningOf(const Form& form) {
+  return std::string(form.parser) == "openai" ? "openai_gptoss" : "qwen3";
+}
+
+TEST(AnswerGrammarTest, AStrictToolIsHeldInEachFormWhereTheModelDecides) {
+  for (const Form& form : Forms()) {
+    const bool channels = ReasoningOf(form) == "openai_gptoss";
+    const Asked asked = {
+        .chat = WithTools(kTwoTools), .parser = form.parser, .reasoning = ReasoningOf(form)};
+    const std::string text = channels ? "<|channel|>final<|message|>Only text." : "Only text.";
+    EXPECT_TRUE(Takes(asked, text)) << form.parser;
+    EXPECT_TRUE(Takes(asked, form.call)) << form.parser;
+    EXPECT_FALSE(Takes(asked, form.bad)) << form.parser;
+    EXPECT_TRUE(form.two.empty() || Takes(asked, form.two)) << form.parser;
+    if (channels) continue;
+    EXPECT_TRUE(Takes(asked, "<think>\na {b}\n</think>\n\n" + form.call)) << form.parser;
+    EXPECT_FALSE(Takes(asked, "<think>\na\n</think>\n\n" + form.bad)) << form.parser;
+    Asked inside = asked;
+    inside.start = AnswerStart::kInReasoning;
+    EXPECT_TRUE(Takes(inside, "thoughts</think>" + form.call)) << form.parser;
+    EXPECT_FALSE(Takes(inside, form.call)) << form.parser;
+    // A call after text, where the form has a marker of its own.
+    if (std::string_view(form.parser) == "llama3_json") continue;
+    EXPECT_TRUE(Takes(asked, "I look. " + form.call)) << form.parser;
+    EXPECT_FALSE(Takes(asked, "I look. " + form.bad)) << form.parser;
+  }
+}
+
+TEST(AnswerGrammarTest, WithAFormatAnAnswerIsCallsOrTheFormatInEachForm) {
+  for (const Form& form : Forms()) {
+    const bool channels = ReasoningOf(form) == "openai_gptoss";
+    for (const char* tools : {kTwoTools, kFreeTools}) {
+      Asked asked = {.chat = WithTools(tools),
+                     .parser = form.parser,
+                     .reasoning = ReasoningOf(form),
+                     .format = "yes|no"};
+      const std::string begin = channels ? "<|channel|>final<|message|>" : "";
+      EXPECT_TRUE(Takes(asked, begin + "yes")) << form.parser;
+      EXPECT_FALSE(Takes(asked, begin + "maybe")) << form.parser;
+      EXPECT_TRUE(Takes(asked, form.call)) << form.parser;
+      EXPECT_EQ(Takes(asked, form.bad), tools == kFreeTools) << form.parser;
+      // Text beside a call is no instance of the format.
+      EXPECT_FALSE(Takes(asked, "I look. " + form.call)) << form.parser;
+      if (tools == kTwoTools && !form.two.empty()) {
+        EXPECT_TRUE(Takes(asked, form.two)) << form.parser;
+        asked.parallel = false;
+        EXPECT_FALSE(Takes(asked, form.two)) << form.parser;
+        EXPECT_TRUE(Takes(asked, form.call)) << form.parser;
+      }
+      if (channels) continue;
+      asked.start = AnswerStart::kInReasoning;
+      EXPECT_TRUE(Takes(asked, "thoughts</think>\n" + form.call)) << form.parser;
+      EXPECT_TRUE(Takes(asked, "thoughts</think>\nyes")) << form.parser;
+    }
+  }
+}
+
+// ---- Reasoning ----
+
+TEST(AnswerGrammarTest, AFormatHoldsTheContentAndNotTheReasoning) {
+  const auto takes = [](AnswerStart start, std::string_view text) {
+    return Takes({.parser = "none", .format = "yes|no", .start = start}, text);
+  };
+  EXPECT_TRUE(takes(AnswerStart::kInReasoning, "Is it {\"a\": 1}?\n</think>\n\nyes"));
+  EXPECT_TRUE(takes(AnswerStart::kInReasoning, "</think>yes"));
+  EXPECT_FALSE(takes(AnswerStart::kInReasoning, "yes"));
+  EXPECT_FALSE(takes(AnswerStart::kInReasoning, "It is.</think>It is."));
+  EXPECT_FALSE(takes(AnswerStart::kInReasoning, "It is.</think></think>yes"));
+  EXPECT_FALSE(takes(AnswerStart::kInReasoning, "It is.</think>" + std::string(9, '\n') + "yes"));
+  EXPECT_TRUE(takes(AnswerStart::kMayThink, "yes"));
+  EXPECT_TRUE(takes(AnswerStart::kMayThink, "\n<think>It is.</think>yes"));
+  EXPECT_FALSE(takes(AnswerStart::kMayThink, "It is.</think>yes"));
+  EXPECT_TRUE(takes(AnswerStart::kContent, "yes"));
+  EXPECT_FALSE(takes(AnswerStart::kContent, "<think>It is.</think>yes"));
+  // Markers may be special tokens.
+  const std::string open = "\xff<think>\xfe", close = "\xff</think>\xfe";
+  EXPECT_TRUE(takes(AnswerStart::kMayThink, open + "It is." + close + "\n\nyes"));
+  // A model without reasoning.
+  EXPECT_TRUE(Takes({.parser = "none", .reasoning = "none", .format = "yes"}, "yes"));
+  EXPECT_FALSE(
+      Takes({.parser = "none", .reasoning = "none", .format = "yes"}, "<think>a</think>yes"));
+}
+
+TEST(AnswerGrammarTest, AFormatHoldsTheFinalChannel) {
+  const auto takes = [](std::string_view text, AnswerStart start = AnswerStart::kMayThink) {
+    return Takes(
+        {.parser = "none", .reasoning = "openai_gptoss", .format = "yes|no", .start = start}, text);
+  };
+  const std::string analysis = "<|channel|>analysis<|message|>Is it?<|end|><|start|>assistant";
+  EXPECT_TRUE(takes("<|channel|>final<|message|>yes"));
+  EXPECT_TRUE(takes(analysis + "<|channel|>final<|message|>yes<|return|>"));
+  EXPECT_TRUE(takes(analysis + analysis + "<|channel|>final <|constrain|>json<|message|>no"));
+  EXPECT_FALSE(takes(analysis + "<|channel|>final<|message|>It is."));
+  EXPECT_FALSE(takes(analysis));
+  EXPECT_FALSE(
+      takes("<|channel|>commentary<|message|>I say.<|end|><|start|>assistant"
+            "<|channel|>final<|message|>yes"));
+  EXPECT_FALSE(takes("yes"));
+  EXPECT_TRUE(takes("yes", AnswerStart::kContent));
+}
+
+TEST(AnswerGrammarTest, OtherChatsAreFree) {
+  const auto format = *OutputFormat::Choose("", "hermes", "none");
+  const Chat none, tools = WithTools(kFreeTools);
+  EXPECT_FALSE(AnswerGrammar({.chat = &none}, format)->has_value());
+  EXPECT_FALSE(AnswerGrammar({.chat = &tools}, format)->has_value());
+  EXPECT_FALSE(AnswerGrammar({}, format)->has_value());
+}
+
+}  // namespace
+}  // namespace millrace

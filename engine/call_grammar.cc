@@ -1,0 +1,403 @@
+#include "engine/call_grammar.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "text/tools/json_call.h"
+
+namespace millrace {
+namespace {
+
+using Kind = GrammarSpec::Kind;
+
+constexpr std::string_view kSpace = "[ \\t\\r\\n]{0,4}";
+constexpr std::string_view kFence = "```";
+
+std::string_view WithoutPrefix(std::string_view text, std::string_view prefix) {
+  if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
+  return text;
+}
+
+std::string_view TrimmedRight(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+  return text;
+}
+
+std::string EscapedRegex(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (std::string_view("\\|.?*+()[]{}^$/").find(c) != std::string_view::npos) escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+// One part or more, of which white space or `between` stands between two.
+GrammarSpec Several(GrammarSpec part, std::string_view between, int32_t most) {
+  if (most <= 1) return part;
+  GrammarSpec more = SequenceOf({RegexSpec(between), part});
+  return SequenceOf({std::move(part), Repeated(std::move(more), 0, INT32_MAX)});
+}
+
+absl::Status CheckKeywords(const GrammarTool& tool) {
+  const std::initializer_list<std::string_view> known = {
+      "type",     "properties", "required", "additionalProperties", "description",
+      "title",    "$defs",      "$schema",  "definitions",          "$id",
+      "$comment", "default",    "examples"};
+  for (const auto& [keyword, value] : tool.parameters.items()) {
+    if (std::find(known.begin(), known.end(), keyword) != known.end()) continue;
+    return absl::InvalidArgumentError(
+        StrCat("tools has the keyword ", Printable(keyword), " in the parameters of ",
+               Printable(tool.name),
+               ", a strict tool, which is not enforced in this model's form "
+               "of calls; allowed: ",
+               JoinList(known)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+GrammarSpec SequenceOf(std::vector<GrammarSpec> parts) {
+  return {.kind = Kind::kSequence, .parts = std::move(parts)};
+}
+GrammarSpec OneOf(std::vector<GrammarSpec> parts) {
+  return {.kind = Kind::kAlternative, .parts = std::move(parts)};
+}
+GrammarSpec Repeated(GrammarSpec part, int32_t min, int32_t max) {
+  return {.kind = Kind::kRepeat, .parts = {std::move(part)}, .min = min, .max = max};
+}
+GrammarSpec OptionalPart(GrammarSpec part) { return Repeated(std::move(part), 0, 1); }
+GrammarSpec MarkerSpec(std::string_view text) {
+  return {.kind = Kind::kMarker, .text = std::string(text)};
+}
+GrammarSpec LiteralSpec(std::string_view text) {
+  return {.kind = Kind::kLiteral, .text = std::string(text)};
+}
+GrammarSpec RegexSpec(std::string_view regex) {
+  return {.kind = Kind::kRegex, .text = std::string(regex)};
+}
+GrammarSpec TextWithout(std::vector<std::string> texts) {
+  return {.kind = Kind::kText, .choices = std::move(texts)};
+}
+GrammarSpec ShortSpace() { return RegexSpec(kSpace); }
+
+std::vector<GrammarTool> ReadGrammarTools(const std::string& text) {
+  std::vector<GrammarTool> tools;
+  const auto list = ParseOrdered(text, kCallJson);
+  if (!list.ok() || !list->is_array()) return tools;
+  for (const OrderedJson& entry : *list) {
+    const OrderedJson& function = entry.at("function");
+    tools.push_back({.name = function.at("name").get<std::string>(),
+                     .parameters = function.value("parameters", OrderedJson()),
+                     .strict = function.value("strict", OrderedJson()) == true});
+  }
+  return tools;
+}
+
+CallGrammar::CallGrammar(const OutputFormat& format)
+    : tools_(*format.tools()), markers_(format.Markers()) {
+  std::erase_if(markers_, [](const std::string& marker) {
+    return marker.size() < 3 || marker.find_first_of("<[") == std::string::npos;
+  });
+}
+
+GrammarSpec CallGrammar::Text(std::string_view text) const {
+  std::vector<GrammarSpec> parts;
+  std::string literal;
+  const auto flush = [&] {
+    if (!literal.empty()) parts.push_back(LiteralSpec(std::exchange(literal, std::string())));
+  };
+  while (!text.empty()) {
+    const auto marker = std::find_if(markers_.begin(), markers_.end(),
+                                     [&](const auto& one) { return text.starts_with(one); });
+    if (marker == markers_.end()) {
+      literal += text.front();
+      text.remove_prefix(1);
+      continue;
+    }
+    flush();
+    parts.push_back(MarkerSpec(*marker));
+    text.remove_prefix(marker->size());
+  }
+  flush();
+  return SequenceOf(std::move(parts));
+}
+
+GrammarSpec CallGrammar::AnyMarker(const std::vector<std::string>& markers) const {
+  std::vector<GrammarSpec> parts;
+  for (const std::string& marker : markers) parts.push_back(MarkerSpec(marker));
+  return OneOf(std::move(parts));
+}
+
+// ---- Arguments ----
+
+absl::StatusOr<GrammarSpec> CallGrammar::Arguments(const GrammarTool& tool, Hold hold) const {
+  if (tools_.kind == ToolFormat::Kind::kXml) return Elements(tool, hold);
+  if (hold == Hold::kFree) return GrammarSpec{.kind = Kind::kJsonObject};
+  OrderedJson schema = tool.parameters;
+  // A function without parameters has none.
+  if (!schema.is_object() || schema.empty()) {
+    schema = {{"type", "object"}, {"properties", OrderedJson::object()}};
+  }
+  if (hold == Hold::kLenient || !schema.contains("type")) schema["type"] = "object";
+  return GrammarSpec{.kind = Kind::kJsonSchema,
+                     .text = schema.dump(),
+                     .closed = true,
+                     .lenient = hold == Hold::kLenient};
+}
+
+// The elements of a call whose arguments are no JSON object: in the order of the properties.
+absl::StatusOr<GrammarSpec> CallGrammar::Elements(const GrammarTool& tool, Hold hold) const {
+  const GrammarSpec any = TextWithout({tools_.xml.value_close});
+  if (hold == Hold::kFree) return FreeElements(any);
+  if (!tool.parameters.is_object()) return SequenceOf({});
+  if (hold == Hold::kStrict) MILLRACE_RETURN_IF_ERROR(CheckKeywords(tool));
+  const auto properties = tool.parameters.find("properties");
+  if (properties == tool.parameters.end() || !properties->is_object()) {
+    if (tool.parameters.empty()) return SequenceOf({});
+    const auto additional = tool.parameters.find("additionalProperties");
+    if (additional == tool.parameters.end() || *additional == true) return FreeElements(any);
+    if (!additional->is_object()) return SequenceOf({});
+    return FreeElements(Value(tool, *additional, hold));
+  }
+  const OrderedJson required = tool.parameters.value("required", OrderedJson());
+  std::vector<GrammarSpec> parts;
+  for (const auto& [key, schema] : properties->items()) {
+    const OrderedJson type = schema.is_object() ? schema.value("type", OrderedJson()) : schema;
+    GrammarSpec element =
+        Element(key, Value(tool, schema, hold), type == "string" ? "true" : "false");
+    const bool must =
+        required.is_array() && std::find(required.begin(), required.end(), key) != required.end();
+    parts.push_back(must ? std::move(element) : OptionalPart(std::move(element)));
+  }
+  return SequenceOf(std::move(parts));
+}
+
+// An element and the white space after it. `is_text` is what DeepSeek says beside the key.
+GrammarSpec CallGrammar::Element(const std::string& key, GrammarSpec value,
+                                 std::string_view is_text) const {
+  const XmlFormat& xml = tools_.xml;
+  std::vector<GrammarSpec> parts = {Text(xml.key_open), LiteralSpec(key)};
+  if (xml.key_close.starts_with('"')) {
+    parts.push_back(OptionalPart(LiteralSpec(StrCat("\" string=\"", is_text))));
+  }
+  parts.push_back(Text(xml.key_close));
+  const bool framed = !xml.value_open.empty();
+  parts.push_back(framed ? ShortSpace() : RegexSpec("\\n?"));
+  if (framed) parts.push_back(Text(xml.value_open));
+  parts.push_back(std::move(value));
+  if (!framed) parts.push_back(RegexSpec("\\n?"));
+  parts.push_back(Text(xml.value_close));
+  parts.push_back(ShortSpace());
+  return SequenceOf(std::move(parts));
+}
+
+// Elements of any keys.
+GrammarSpec CallGrammar::FreeElements(GrammarSpec value) const {
+  GrammarSpec element = Element("", std::move(value), "true");
+  element.parts[1] = RegexSpec("[A-Za-z0-9_.$-]{1,128}");
+  if (tools_.xml.key_close.starts_with('"')) {
+    element.parts[2] = RegexSpec("(\" string=\"(true|false))?");
+  }
+  return Repeated(std::move(element), 0, INT32_MAX);
+}
+
+GrammarSpec CallGrammar::Value(const GrammarTool& tool, const OrderedJson& schema,
+                               Hold hold) const {
+  OrderedJson whole = schema;
+  if (whole.is_object()) {
+    for (const char* name : {"$defs", "definitions"}) {
+      if (tool.parameters.contains(name)) whole[name] = tool.parameters[name];
+    }
+  }
+  return {.kind = Kind::kElement,
+          .text = whole.dump(),
+          .choices = {tools_.xml.value_close},
+          .closed = true,
+          .lenient = hold == Hold::kLenient};
+}
+
+// ---- Calls ----
+
+absl::StatusOr<GrammarSpec> CallGrammar::Forced(const GrammarTool& tool, bool with_name) const {
+  std::vector<GrammarSpec> parts;
+  if (with_name) parts.push_back(Text(StrCat(tool.name, tools_.arguments_begin)));
+  MILLRACE_ASSIGN_OR_RETURN(GrammarSpec arguments,
+                            Arguments(tool, tool.strict ? Hold::kStrict : Hold::kLenient));
+  parts.push_back(std::move(arguments));
+  if (tools_.kind == ToolFormat::Kind::kXml) parts.push_back(Text(tools_.xml.call_close));
+  // Where a call is an object, it ends after its arguments.
+  if (tools_.call_begins.find('{') != std::string::npos) parts.push_back(LiteralSpec("}"));
+  return SequenceOf(std::move(parts));
+}
+
+absl::StatusOr<std::vector<GrammarSpec>> CallGrammar::EachTool(
+    const std::vector<GrammarTool>& tools,
+    absl::StatusOr<GrammarSpec> (CallGrammar::*make)(const GrammarTool&, Hold) const) const {
+  std::vector<GrammarSpec> calls;
+  for (const GrammarTool& tool : tools) {
+    MILLRACE_ASSIGN_OR_RETURN(GrammarSpec call,
+                              (this->*make)(tool, tool.strict ? Hold::kStrict : Hold::kFree));
+    calls.push_back(std::move(call));
+  }
+  return calls;
+}
+
+// {"name": "f", "arguments": {…}}
+absl::StatusOr<GrammarSpec> CallGrammar::ObjectCall(const GrammarTool& tool, Hold hold) const {
+  MILLRACE_ASSIGN_OR_RETURN(GrammarSpec arguments, Arguments(tool, hold));
+  const std::string s(kSpace);
+  return SequenceOf({RegexSpec(StrCat("\\{", s, "(\"type\"", s, ":", s, "\"function\"", s, ",", s,
+                                      ")?\"name\"", s, ":", s)),
+                     LiteralSpec(StrCat("\"", tool.name, "\"")),
+                     RegexSpec(StrCat(s, ",", s, "\"(arguments|parameters)\"", s, ":", s)),
+                     std::move(arguments), RegexSpec(StrCat(s, "\\}"))});
+}
+
+// f[ARGS]{…}, functions.f:0<|tool_call_argument_begin|>{…}<|tool_call_end|>
+absl::StatusOr<GrammarSpec> CallGrammar::HeaderCall(const GrammarTool& tool, Hold hold) const {
+  const MarkedFormat& form = tools_.marked;
+  std::string_view before = tools_.call_begins;
+  for (const std::string& open : form.open) before = WithoutPrefix(before, open);
+  std::string_view after = tools_.arguments_begin;
+  std::vector<GrammarSpec> parts = {MarkerSpec(form.open.back()), Text(before),
+                                    LiteralSpec(tool.name)};
+  if (after.starts_with(":0")) {  // the number of the call
+    parts.push_back(RegexSpec(":[0-9]{1,3}"));
+    after.remove_prefix(2);
+  }
+  const auto id = std::find(form.after_name.begin(), form.after_name.end(), "[CALL_ID]");
+  if (id != form.after_name.end()) {
+    parts.push_back(OptionalPart(SequenceOf({MarkerSpec(*id), RegexSpec("[A-Za-z0-9]{1,32}")})));
+  }
+  parts.push_back(Text(TrimmedRight(after)));
+  parts.push_back(ShortSpace());
+  MILLRACE_ASSIGN_OR_RETURN(GrammarSpec arguments, Arguments(tool, hold));
+  parts.push_back(std::move(arguments));
+  if (after.find(kFence) != after.npos) {
+    parts.push_back(ShortSpace());
+    parts.push_back(LiteralSpec(kFence));
+  }
+  if (!form.close.empty()) {
+    parts.push_back(ShortSpace());
+    parts.push_back(MarkerSpec(form.close.front()));
+  }
+  return SequenceOf(std::move(parts));
+}
+
+// <function=f>…</function>
+absl::StatusOr<GrammarSpec> CallGrammar::ElementCall(const GrammarTool& tool, Hold hold) const {
+  MILLRACE_ASSIGN_OR_RETURN(GrammarSpec elements, Elements(tool, hold));
+  return SequenceOf({Text(tools_.xml.name_open), LiteralSpec(tool.name),
+                     Text(TrimmedRight(tools_.arguments_begin)), ShortSpace(), std::move(elements),
+                     Text(tools_.xml.call_close)});
+}
+
+// Returns calls and the markers around them.
+absl::StatusOr<GrammarSpec> CallGrammar::Section(const std::vector<GrammarTool>& tools,
+                                                 int32_t most) const {
+  const bool elements = tools_.kind == ToolFormat::Kind::kXml;
+  if (elements || tools_.marked.header) {
+    MILLRACE_ASSIGN_OR_RETURN(
+        std::vector<GrammarSpec> calls,
+        EachTool(tools, elements ? &CallGrammar::ElementCall : &CallGrammar::HeaderCall));
+    GrammarSpec list = Several(OneOf(std::move(calls)), kSpace, most);
+    const std::vector<std::string>& opens = elements ? tools_.xml.dropped : tools_.marked.open;
+    const std::vector<std::string>& closes = elements ? tools_.xml.dropped : tools_.marked.close;
+    if (opens.size() < 2 || closes.size() < 2) return list;
+    return Several(SequenceOf({MarkerSpec(opens.front()), ShortSpace(), std::move(list),
+                               ShortSpace(), MarkerSpec(closes.back())}),
+                   kSpace, most);
+  }
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<GrammarSpec> calls,
+                            EachTool(tools, &CallGrammar::ObjectCall));
+  const GrammarSpec call = OneOf(std::move(calls));
+  const GrammarSpec list = SequenceOf({RegexSpec(StrCat("\\[", kSpace)),
+                                       Several(call, StrCat(kSpace, ",", kSpace), most),
+                                       RegexSpec(StrCat(kSpace, "\\]"))});
+  std::vector<GrammarSpec> parts = {AnyMarker(tools_.marked.open), ShortSpace(),
+                                    OneOf({call, list})};
+  if (!tools_.marked.close.empty()) {
+    GrammarSpec close = SequenceOf({ShortSpace(), AnyMarker(tools_.marked.close)});
+    // Where calls are a list, models often leave it out.
+    const bool lists = WithoutPrefix(tools_.call_begins, tools_.marked.open.front()).find('[') !=
+                       std::string_view::npos;
+    parts.push_back(lists ? OptionalPart(std::move(close)) : std::move(close));
+  }
+  return Several(SequenceOf(std::move(parts)), kSpace, most);
+}
+
+// Returns calls without a marker before them.
+absl::StatusOr<GrammarSpec> CallGrammar::BareCalls(const std::vector<GrammarTool>& tools,
+                                                   int32_t most) const {
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<GrammarSpec> calls,
+                            EachTool(tools, &CallGrammar::ObjectCall));
+  return Several(OneOf(std::move(calls)), StrCat(kSpace, "[;,]?", kSpace), most);
+}
+
+absl::StatusOr<GrammarSpec> CallGrammar::Calls(const std::vector<GrammarTool>& tools,
+                                               int32_t most) const {
+  std::vector<GrammarSpec> ways;
+  if (tools_.marked.bare && tools_.kind == ToolFormat::Kind::kMarked) {
+    MILLRACE_ASSIGN_OR_RETURN(GrammarSpec bare, BareCalls(tools, most));
+    ways.push_back(std::move(bare));
+  }
+  if (!Openings().empty()) {
+    MILLRACE_ASSIGN_OR_RETURN(GrammarSpec section, Section(tools, most));
+    ways.push_back(std::move(section));
+  }
+  return OneOf(std::move(ways));
+}
+
+std::vector<std::string> CallGrammar::Openings() const {
+  if (tools_.kind == ToolFormat::Kind::kMarked) return tools_.marked.open;
+  std::vector<std::string> openings = tools_.xml.dropped;
+  openings.push_back(tools_.xml.name_open);
+  return openings;
+}
+
+absl::StatusOr<GrammarSpec> CallGrammar::TextAndCalls(const std::vector<GrammarTool>& tools,
+                                                      std::string_view not_first) const {
+  const bool bare = tools_.marked.bare && tools_.kind == ToolFormat::Kind::kMarked;
+  const GrammarSpec text = TextWithout(Openings());
+  std::vector<GrammarSpec> marked = {text};
+  // An object at the start is a call.
+  if (bare) {
+    std::string regex = "(?![ \\t\\r\\n]*\\{)";
+    if (!not_first.empty()) regex += StrCat("(?![ \\t\\r\\n]*", EscapedRegex(not_first), ")");
+    for (const std::string& opening : Openings()) {
+      regex += StrCat("(?![^]*", EscapedRegex(opening), ")");
+    }
+    marked[0] = RegexSpec(regex + "[^]*");
+  }
+  if (!Openings().empty()) {
+    MILLRACE_ASSIGN_OR_RETURN(GrammarSpec section, Section(tools, INT32_MAX));
+    marked.push_back(Repeated(SequenceOf({std::move(section), text}), 0, INT32_MAX));
+  }
+  if (!bare) return SequenceOf(std::move(marked));
+  MILLRACE_ASSIGN_OR_RETURN(GrammarSpec calls, BareCalls(tools, INT32_MAX));
+  return OneOf(
+      {SequenceOf(std::move(marked)), SequenceOf({ShortSpace(), std::move(calls), ShortSpace()})});
+}
+
+absl::StatusOr<GrammarSpec> CallGrammar::ChannelCall(const std::vector<GrammarTool>& tools) const {
+  std::vector<GrammarSpec> calls;
+  for (const GrammarTool& tool : tools) {
+    MILLRACE_ASSIGN_OR_RETURN(GrammarSpec arguments,
+                              Arguments(tool, tool.strict ? Hold::kStrict : Hold::kFree));
+    const GrammarSpec recipient = LiteralSpec(StrCat(" to=functions.", tool.name));
+    const GrammarSpec channel = MarkerSpec("<|channel|>");
+    const GrammarSpec name = RegexSpec("commentary|analysis");
+    calls.push_back(SequenceOf(
+        {OneOf({SequenceOf({channel, name, recipient}), SequenceOf({recipient, channel, name})}),
+         OptionalPart(SequenceOf(
+             {RegexSpec(" ?"), OptionalPart(MarkerSpec("<|constrain|>")), LiteralSpec("json")})),
+         MarkerSpec("<|message|>"), std::move(arguments)}));
+  }
+  return OneOf(std::move(calls));
+}
+
+}  // namespace millrace
