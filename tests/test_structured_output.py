@@ -35,6 +35,7 @@ PERSON = {
 def post(server, path="/v1/chat/completions", **body):
     if "chat" in path:
         body.setdefault("messages", [{"role": "user", "content": "Describe a person."}])
+        body.setdefault("chat_template_kwargs", {"enable_thinking": False})  # random answers would open a thought and not end it
     else:
         body.setdefault("prompt", "Describe a person.")
     body.setdefault("max_tokens", 400)
@@ -100,7 +101,8 @@ def test_choices_streams_logprobs_and_penalties(fake_server):
     streamed = ["", "", ""]
     with httpx.stream("POST", fake_server.http + "/v1/chat/completions", timeout=120, json={
             **body, "stream": True, "temperature": 2, "max_tokens": 400,
-            "messages": [{"role": "user", "content": "Describe a person."}]}) as response:
+            "messages": [{"role": "user", "content": "Describe a person."}],
+            "chat_template_kwargs": {"enable_thinking": False}}) as response:
         for line in response.iter_lines():
             if line.startswith("data: {"):
                 for choice in json.loads(line[6:])["choices"]:

@@ -124,7 +124,6 @@ def test_a_required_call_is_forced(answers):
     (dict(reasoning_effort="very"), "reasoning_effort"),
     (dict(extra_body={"thinking_token_budget": -2}), "thinking_token_budget"),
     (dict(extra_body={"thinking_token_budget": "10"}), "thinking_token_budget"),
-    (dict(extra_body={"thinking_token_budget": 3, "guided_regex": "a"}), "thinking_token_budget"),
 ])
 def test_what_cannot_be_done_is_refused_by_name(fake_server, kwargs, param):
     with pytest.raises(openai.BadRequestError) as error:
@@ -210,6 +209,95 @@ def test_a_budget_ends_the_reasoning(answers):
     assert (reasoning, finish) == ("It is", "stop") and content == ask(5)[0].content
     several = client.chat.completions.create(model="fake", messages=MESSAGES, n=3, extra_body={"thinking_token_budget": 2})
     assert {choice.message.reasoning_content for choice in several.choices} == {"It"}
+
+
+RGB = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["red", "green"]}}}
+FORMATS = [{"response_format": RGB}, {"extra_body": {"guided_choice": ['"red"', '"green"']}}, {"extra_body": {"regex": '"(red|green)"'}},
+           {"extra_body": {"grammar": 'root ::= "\\"red\\"" | "\\"green\\""'}}, {"extra_body": {"json_schema": {"enum": ["red", "green"]}}}]
+
+
+@pytest.mark.parametrize("asked", FORMATS)
+def test_a_format_holds_the_answer_and_not_the_thought(answers, asked):
+    # The script goes on with what is no colour: a grammar lets it write none of that outside of the thought.
+    client = answers('<think>Is it {"a": 1}?</think>"green"')
+    kwargs = dict(model="fake", messages=MESSAGES, max_tokens=100, **asked)
+    choice = client.chat.completions.create(**kwargs).choices[0]
+    assert (choice.message.reasoning_content, choice.message.content) == ('Is it {"a": 1}?', '"green"')
+    assert joined(client.chat.completions.create(**kwargs, stream=True))[:2] == ('"green"', 'Is it {"a": 1}?')
+    several = client.chat.completions.create(**kwargs, n=2)
+    assert {choice.message.content for choice in several.choices} == {'"green"'}
+    hidden = kwargs | {"extra_body": kwargs.get("extra_body", {}) | {"include_reasoning": False}}
+    assert client.chat.completions.create(**hidden).choices[0].message.content == '"green"'
+    whole = kwargs | {"extra_body": kwargs.get("extra_body", {}) | {"separate_reasoning": False}}
+    assert client.chat.completions.create(**whole).choices[0].message.content == '<think>Is it {"a": 1}?</think>"green"'
+    # Without a thought the format holds from the first token, and a thought that has ended is none.
+    over = kwargs | {"extra_body": kwargs.get("extra_body", {}) | {"chat_template_kwargs": {"enable_thinking": False}}}
+    assert client.chat.completions.create(**over).choices[0].message.content in ('"red"', '"green"')
+
+
+def test_a_format_beside_a_budget(answers):
+    client = answers('<think>Is it blue?</think>"green"')
+    for budget in (0, 2, 40):
+        message = client.chat.completions.create(model="fake", messages=MESSAGES, max_tokens=100, response_format=RGB,
+                                                 extra_body={"thinking_token_budget": budget}).choices[0].message
+        assert getattr(message, "reasoning_content", "") == "Is it blue?"[:budget] and json.loads(message.content) in ("red", "green")
+
+
+def test_a_format_behind_a_thought_on_every_endpoint(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "0", "--fake-token-us", "0", "--fake-answer", '<think>Hm.</think>"green"')
+    schema = {"enum": ["red", "green"]}
+    response = httpx.post(server.http + "/v1/responses", json={"model": "fake", "input": "?", "max_output_tokens": 100, "text": {
+        "format": {"type": "json_schema", "name": "x", "schema": schema}}}).json()
+    assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
+    assert response["output"][1]["content"][0]["text"] == '"green"'
+    message = httpx.post(server.http + "/v1/messages", json={"model": "fake", "messages": MESSAGES, "max_tokens": 100, "output_config": {
+        "format": {"type": "json_schema", "schema": schema}}, "thinking": {"type": "enabled", "budget_tokens": 50}}).json()
+    assert [block["type"] for block in message["content"]] == ["thinking", "text"] and message["content"][1]["text"] == '"green"'
+    request = pb.GenerateRequest(chat=pb.ChatMessages(messages=[pb.ChatMessage(role="user", content="?")]),
+                                 structured_output=pb.StructuredOutput(json_schema=json.dumps(schema)))
+    assert "".join(part.text for part in connect(server.grpc).Generate(request, timeout=60)) == '<think>Hm.</think>"green"'
+    # A completion has no thought.
+    text = httpx.post(server.http + "/v1/completions", json={"model": "fake", "prompt": "?", "max_tokens": 100, "guided_choice": ["red"]})
+    assert text.json()["choices"][0]["text"] == "red"
+
+
+HERMES = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("thought", ["", "<think>I look.</think>"])
+def test_tools_beside_a_format_are_calls_or_the_format(answers, strict, thought):
+    tool = {"type": "function", "function": WEATHER["function"] | {"strict": strict}}
+    kwargs = dict(model="fake", messages=MESSAGES, max_tokens=200, tools=[tool, TIME], response_format=RGB)
+    choice = answers(thought + HERMES).chat.completions.create(**kwargs).choices[0]
+    assert choice.finish_reason == "tool_calls" and not choice.message.content
+    assert [(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls] == [
+        ("get_weather", {"city": "Paris"})]
+    both = thought + HERMES + ' <tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
+    client = answers(both)
+    assert len(client.chat.completions.create(**kwargs).choices[0].message.tool_calls) == 2
+    assert len(client.chat.completions.create(**kwargs, parallel_tool_calls=False).choices[0].message.tool_calls) == 1
+    choice = answers(thought + '"red"').chat.completions.create(**kwargs).choices[0]
+    assert (choice.message.content, choice.finish_reason, choice.message.tool_calls) == ('"red"', "stop", None)
+    # A bad format is refused by its own name.
+    with pytest.raises(openai.BadRequestError, match="response_format.*made_up at #"):
+        bad = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"made_up": 1}}}
+        client.chat.completions.create(**kwargs | {"response_format": bad})
+
+
+def test_strict_closes_objects(answers):
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    client = answers('{"a": 1, "b": 2}')
+
+    def ask(strict, **more):
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": strict}}
+        kwargs = {"response_format": form} if strict is not None else {}
+        return json.loads(client.chat.completions.create(model="fake", messages=MESSAGES, max_tokens=60, **kwargs, **more).choices[0].message.content)
+
+    assert ask(False) == ask(None, extra_body={"guided_json": schema}) == {"a": 1, "b": 2}
+    assert list(ask(True)) == ["a"]
+    outputs = {"json": schema, "disable_additional_properties": True}
+    assert list(ask(None, extra_body={"structured_outputs": outputs})) == ["a"]
 
 
 def test_a_budget_over_grpc(start_server):

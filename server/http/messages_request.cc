@@ -287,8 +287,10 @@ void ReadOutputFormat(FieldReader& fields, std::string_view name, const std::str
   } else if (!schema->is_object()) {
     format.FailValue("schema", *schema, "a JSON schema");
   } else if (format.ok()) {
-    request.grammar =
-        GrammarSpec{.kind = GrammarSpec::Kind::kJsonSchema, .text = ordered[name]["schema"].dump()};
+    // Anthropic's formats are always strict.
+    request.grammar = GrammarSpec{.kind = GrammarSpec::Kind::kJsonSchema,
+                                  .text = ordered[name]["schema"].dump(),
+                                  .closed = true};
     request.grammar_field = full;
   }
   fields.Fail(format.Finish());

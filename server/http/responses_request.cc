@@ -212,7 +212,7 @@ void ReadFormat(FieldReader& text, const OrderedJson& ordered, GenerateRequest& 
     request.grammar = GrammarSpec{.kind = GrammarSpec::Kind::kJsonObject};
   } else if (type == "json_schema") {
     std::string label;
-    bool strict = false;  // it is enforced either way
+    bool strict = false;
     format.Read("name", label);
     format.Read("description", label);
     format.Read("strict", strict);
@@ -221,7 +221,8 @@ void ReadFormat(FieldReader& text, const OrderedJson& ordered, GenerateRequest& 
       format.FailValue("schema", schema == nullptr ? Json() : *schema, "a JSON schema");
     } else {
       request.grammar = GrammarSpec{.kind = GrammarSpec::Kind::kJsonSchema,
-                                    .text = ordered["text"]["format"]["schema"].dump()};
+                                    .text = ordered["text"]["format"]["schema"].dump(),
+                                    .closed = strict};
     }
   } else if (format.ok() && type != "text") {
     format.FailValue("type", type, kTypes);

@@ -64,10 +64,12 @@ class Reader {
     bool json_object = false;
     outputs.Read("json_object", json_object);
     if (json_object) Set({.kind = Kind::kJsonObject}, {"structured_outputs", "json_object"});
-    for (const std::string_view name :
-         {"disable_fallback", "disable_any_whitespace", "disable_additional_properties"}) {
+    for (const std::string_view name : {"disable_fallback", "disable_any_whitespace"}) {
       outputs.Refuse(name, {false});
     }
+    bool closed = false;
+    outputs.Read("disable_additional_properties", closed);
+    if (request_.grammar.has_value() && closed) request_.grammar->closed = true;
     outputs.Refuse("whitespace_pattern", Json::array());
     fields_.Fail(outputs.Finish());
   }
@@ -106,13 +108,14 @@ class Reader {
     }
     FieldReader named(*field, "response_format.json_schema.", fields_.unknown_fields());
     std::string label;
-    bool strict = false;  // it is enforced either way
+    bool strict = false;
     named.Read("name", label);
     named.Read("description", label);
     named.Read("strict", strict);
     // OpenAI lets the schema be left out: any object.
     if (const Json* schema = named.Find("schema")) {
       SetSchema(*schema, {"response_format", "json_schema", "schema"});
+      if (request_.grammar.has_value()) request_.grammar->closed = strict;
     } else if (named.ok()) {
       Set({.kind = Kind::kJsonObject}, {"response_format"});
     }
