@@ -106,18 +106,23 @@ class ChannelAnswer {
 
 }  // namespace
 
-absl::StatusOr<std::optional<GrammarSpec>> AnswerGrammar(const AnswerParts& parts,
-                                                         const OutputFormat& format) {
+absl::StatusOr<std::optional<HeldAnswer>> AnswerGrammar(const AnswerParts& parts,
+                                                        const OutputFormat& format) {
   Tools tools;
   const bool calls = parts.chat != nullptr && parts.chat->parse_tools && format.tools() != nullptr;
   if (calls) tools = ReadGrammarTools(parts.chat->tools);
   if (calls && parts.chat->forced_tool.has_value()) {
-    return ForcedCall(*parts.chat, tools, format);
+    MILLRACE_ASSIGN_OR_RETURN(GrammarSpec call, ForcedCall(*parts.chat, tools, format));
+    return HeldAnswer{.grammar = std::move(call)};
   }
   const bool strict =
       std::any_of(tools.begin(), tools.end(), [](const GrammarTool& tool) { return tool.strict; });
   if (parts.format == nullptr && !strict) return std::nullopt;
-  if (IsHarmony(format)) return ChannelAnswer(parts, tools, format).Make();
+  HeldAnswer held{.free_tokens = !tools.empty() || IsHarmony(format)};
+  if (IsHarmony(format)) {
+    MILLRACE_ASSIGN_OR_RETURN(held.grammar, ChannelAnswer(parts, tools, format).Make());
+    return held;
+  }
   GrammarSpec content;
   if (parts.format == nullptr) {
     const bool may_think = parts.start == AnswerStart::kMayThink && format.reasoning() != nullptr;
@@ -132,7 +137,8 @@ absl::StatusOr<std::optional<GrammarSpec>> AnswerGrammar(const AnswerParts& part
         CallGrammar(format).Calls(tools, parts.parallel_tool_calls ? INT32_MAX : 1));
     content = OneOf({*parts.format, SequenceOf({ShortSpace(), std::move(some), ShortSpace()})});
   }
-  return BehindReasoning(std::move(content), parts, tools, format);
+  held.grammar = BehindReasoning(std::move(content), parts, tools, format);
+  return held;
 }
 
 }  // namespace millrace

@@ -25,6 +25,13 @@ struct AnswerParts {
   bool parallel_tool_calls = true;
 };
 
+struct HeldAnswer {
+  GrammarSpec grammar;
+  // The model writes markers and calls of its own accord: with which tokens is its choice, too,
+  // where the grammar leaves the text no other.
+  bool free_tokens = false;
+};
+
 // Returns what an answer must be:
 // - where a call is forced, the rest of the call, whose beginning the prompt has;
 // - where there is a format, reasoning, and then the format or, if there are tools, calls;
@@ -32,8 +39,8 @@ struct AnswerParts {
 //   their schemas;
 // - else nothing.
 // InvalidArgument, about `tools`: a schema that cannot be enforced in the model's form of calls.
-absl::StatusOr<std::optional<GrammarSpec>> AnswerGrammar(const AnswerParts& parts,
-                                                         const OutputFormat& format);
+absl::StatusOr<std::optional<HeldAnswer>> AnswerGrammar(const AnswerParts& parts,
+                                                        const OutputFormat& format);
 
 }  // namespace millrace
 

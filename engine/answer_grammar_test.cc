@@ -53,7 +53,7 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Made(const Asked& asked) {
                                   *form);
   if (!spec.ok()) return spec.status();
   EXPECT_TRUE(spec->has_value());
-  return Grammar::Compile(**spec, kUnhurried);
+  return Grammar::Compile((*spec)->grammar, kUnhurried);
 }
 
 bool Takes(const Asked& asked, std::string_view text) {
@@ -266,6 +266,19 @@ TEST(AnswerGrammarTest, AStrictToolIsHeldInEachFormWhereTheModelDecides) {
     EXPECT_TRUE(Takes(asked, "I look. " + form.call)) << form.parser;
     EXPECT_FALSE(Takes(asked, "I look. " + form.bad)) << form.parser;
   }
+}
+
+TEST(AnswerGrammarTest, AListOfMistralsIsHeldToo) {
+  OutputFormat format = *OutputFormat::Choose("[TOOL_CALLS]", "auto", "none");
+  const Chat chat = WithTools(kTwoTools);
+  const auto spec = AnswerGrammar({.chat = &chat}, format);
+  ASSERT_TRUE(spec.ok() && spec->has_value());
+  EXPECT_TRUE((*spec)->free_tokens);
+  const auto grammar = *Grammar::Compile((*spec)->grammar, kUnhurried);
+  EXPECT_TRUE(grammar->Matches(R"([TOOL_CALLS][{"name": "f", "arguments": {"n": 1}}])"));
+  EXPECT_TRUE(grammar->Matches(
+      R"([TOOL_CALLS] [{"name": "f", "arguments": {"n": 1}}, {"name": "g", "arguments": {}}])"));
+  EXPECT_FALSE(grammar->Matches(R"([TOOL_CALLS][{"name": "f", "arguments": {"n": "1"}}])"));
 }
 
 TEST(AnswerGrammarTest, WithAFormatAnAnswerIsCallsOrTheFormatInEachForm) {

@@ -300,7 +300,8 @@ absl::StatusOr<GrammarSpec> CallGrammar::ElementCall(const GrammarTool& tool, Ho
 absl::StatusOr<GrammarSpec> CallGrammar::Section(const std::vector<GrammarTool>& tools,
                                                  int32_t most) const {
   const bool elements = tools_.kind == ToolFormat::Kind::kXml;
-  if (elements || tools_.marked.header) {
+  const bool objects = !elements && tools_.call_begins.find('{') != std::string::npos;
+  if (!objects) {
     MILLRACE_ASSIGN_OR_RETURN(
         std::vector<GrammarSpec> calls,
         EachTool(tools, elements ? &CallGrammar::ElementCall : &CallGrammar::HeaderCall));

@@ -193,7 +193,7 @@ absl::Status Generator::Encode(const Choices& choices) {
                           parts_.text->ForcedCall(generate.prompt), &parts_.text->marker_tokens(),
                           !generate.parallel_tool_calls);
   }
-  MILLRACE_RETURN_IF_ERROR(CompleteGrammar(prompt, generate));
+  MILLRACE_ASSIGN_OR_RETURN(const bool free_tokens, CompleteGrammar(prompt, generate));
   std::optional<ThinkingMarkers> thinking;
   // A forced call leaves no reasoning that could be too long.
   if (generate.thinking_token_budget.has_value() &&
@@ -210,7 +210,8 @@ absl::Status Generator::Encode(const Choices& choices) {
   MILLRACE_ASSIGN_OR_RETURN(SequenceRequest sequence,
                             MakeSequence(generate, std::move(prompt), DefaultsOf(generate)));
   if (generate.grammar.has_value()) {
-    MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, Follow(choices, *sequence.sampling));
+    MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask,
+                              Follow(choices, *sequence.sampling, free_tokens));
   }
   if (thinking.has_value()) {
     MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, BoundThinking(choices, *std::move(thinking),
@@ -241,8 +242,9 @@ SequenceDefaults Generator::DefaultsOf(const GenerateRequest& request) const {
 }
 
 // Puts what the model thinks, and the calls that it may make, into the grammar of the answer.
-absl::Status Generator::CompleteGrammar(const std::vector<Token>& prompt,
-                                        GenerateRequest& request) {
+// Returns HeldAnswer::free_tokens.
+absl::StatusOr<bool> Generator::CompleteGrammar(const std::vector<Token>& prompt,
+                                                GenerateRequest& request) {
   auto whole = parts_.text->AnswerGrammar(request, prompt);
   if (!whole.ok()) return whole.status();
   const Chat* chat = std::get_if<Chat>(&request.prompt);
@@ -254,13 +256,15 @@ absl::Status Generator::CompleteGrammar(const std::vector<Token>& prompt,
     }
     request.grammar_field = "tools";
   }
-  request.grammar = *std::move(whole);
-  return absl::OkStatus();
+  if (!whole->has_value()) return false;
+  request.grammar = std::move((*whole)->grammar);
+  return (*whole)->free_tokens;
 }
 
 // Has each choice follow the request's grammar, and returns the mask of the first token.
-absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(
-    const Choices& choices, const SamplingParams& sampling) {
+absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(const Choices& choices,
+                                                                    const SamplingParams& sampling,
+                                                                    bool free_tokens) {
   const GenerateRequest& request = choices.front()->request;
   if (!parts_.takes_masks) {
     return absl::UnimplementedError(
@@ -270,7 +274,7 @@ absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(
   const auto grammar = parts_.grammars.Get(*request.grammar);
   if (!grammar.ok()) return Annotate(grammar.status(), request.grammar_field);
   // A client's wishes for single tokens take precedence over the tokenizer's choice.
-  const bool forces = sampling.logit_bias.empty() && !BoundsTokens(request);
+  const bool forces = !free_tokens && sampling.logit_bias.empty() && !BoundsTokens(request);
   GuidedAnswer guided(GrammarMatcher(*grammar, parts_.Vocabulary()),
                       forces ? &parts_.text->tokenizer() : nullptr);
   for (const auto& choice : choices) {

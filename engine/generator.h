@@ -38,8 +38,9 @@ class Generator {
   absl::Status Encode(const Choices& choices);
   SequenceDefaults DefaultsOf(const GenerateRequest& request) const;
   absl::StatusOr<std::shared_ptr<const SampleMask>> Follow(const Choices& choices,
-                                                           const SamplingParams& sampling);
-  absl::Status CompleteGrammar(const std::vector<Token>& prompt, GenerateRequest& request);
+                                                           const SamplingParams& sampling,
+                                                           bool free_tokens);
+  absl::StatusOr<bool> CompleteGrammar(const std::vector<Token>& prompt, GenerateRequest& request);
   absl::StatusOr<std::shared_ptr<const SampleMask>> BoundThinking(
       const Choices& choices, ThinkingMarkers markers, std::shared_ptr<const SampleMask> mask);
   absl::Status BoundTokens(const Choices& choices, SequenceRequest& sequence);

@@ -197,10 +197,13 @@ AnswerStart TextSet::StartOf(const GenerateRequest& request, absl::Span<const To
   return over ? AnswerStart::kContent : AnswerStart::kMayThink;
 }
 
-absl::StatusOr<std::optional<GrammarSpec>> TextSet::AnswerGrammar(
+absl::StatusOr<std::optional<HeldAnswer>> TextSet::AnswerGrammar(
     const GenerateRequest& request, absl::Span<const Token> prompt) const {
   const Chat* chat = std::get_if<Chat>(&request.prompt);
-  if (chat == nullptr && !request.is_rendered_chat) return request.grammar;
+  if (chat == nullptr && !request.is_rendered_chat) {
+    if (!request.grammar.has_value()) return std::nullopt;
+    return HeldAnswer{.grammar = *request.grammar};
+  }
   return millrace::AnswerGrammar(
       {.chat = chat,
        .format = request.grammar.has_value() ? &*request.grammar : nullptr,

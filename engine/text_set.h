@@ -62,8 +62,8 @@ class TextSet {
   // Returns what the whole answer is held to: the request's grammar behind what the model thinks,
   // and the calls of the chat's tools. Nothing: it is free. InvalidArgument, about `tools`: a
   // schema that cannot be enforced.
-  absl::StatusOr<std::optional<GrammarSpec>> AnswerGrammar(const GenerateRequest& request,
-                                                           absl::Span<const Token> prompt) const;
+  absl::StatusOr<std::optional<HeldAnswer>> AnswerGrammar(const GenerateRequest& request,
+                                                          absl::Span<const Token> prompt) const;
   // Returns what is around the reasoning of an answer. InvalidArgument: the model has no reasoning
   // that is known, or has it in channels.
   absl::StatusOr<ThinkingMarkers> Thinking(absl::Span<const Token> prompt) const;
