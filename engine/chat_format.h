@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/request.h"
+#include "engine/template_traits.h"
 #include "text/chat_template.h"
 #include "text/tools/output_format.h"
 
@@ -23,10 +24,7 @@ struct ParserNames {
 
 struct ChatFormat {
   OutputFormat output;
-  // The template writes the tools, and turns with calls and their results. If it does not, they are
-  // written for it as text, in a system message and in messages of the user.
-  bool writes_tools = false;
-  bool text_arguments = false;  // it wants a call's arguments as text, not as an object
+  TemplateTraits traits;
   bool takes_effort = false;    // it reads reasoning_effort
   bool takes_thinking = false;  // it reads enable_thinking
 };
@@ -37,13 +35,11 @@ absl::StatusOr<ChatFormat> MakeChatFormat(std::string_view source,
                                           const absl::StatusOr<ChatTemplate>& chat_template,
                                           const ParserNames& parsers);
 
-// Returns the messages as the template takes them.
-nlohmann::ordered_json TemplateMessages(const Chat& chat, const ChatFormat& format);
-
-// Adds the variables that the chat's own fields stand for to those that the client gave.
+// Adds the variables that the chat's own fields stand for to those that the client gave. `traits`
+// are the format's, or those of text.
 // InvalidArgument: a field that the template does not have.
 absl::Status AddTemplateVariables(const Chat& chat, const ChatFormat& format,
-                                  nlohmann::ordered_json* variables);
+                                  const TemplateTraits& traits, nlohmann::ordered_json* variables);
 
 // Returns the names and parameters of a list of tools, which is JSON.
 std::vector<ToolSignature> ToolSignatures(const std::string& tools);

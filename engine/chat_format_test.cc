@@ -38,19 +38,20 @@ std::string Render(const std::string& source, const Chat& chat, const ParserName
 
 TEST(ChatFormatTest, ATemplateThatKnowsToolsGetsThem) {
   const std::string source =
-      "{{ tools | tojson }}{% for m in messages %}{% if m.tool_calls %}<tool_call>"
-      "{{ m.tool_calls[0].function.arguments.b }}{% elif m.role == 'tool' %}"
-      "[{{ m.tool_call_id }}:{{ m.content }}]{% endif %}{% endfor %}";
+      "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% if m.tool_calls %}<tool_call>"
+      "{% for c in m.tool_calls %}{{ c.function }}{% endfor %}{% elif m.role == 'tool' %}"
+      "[{{ m.tool_call_id }}]{% endif %}{% endfor %}";
   EXPECT_EQ(Render(source, Conversation()),
             std::string(R"([{"type": "function", "function": )") +
-                R"({"name": "f", "parameters": {"z": 1, "a": 2}}}])" + "<tool_call>1[1:r][2:s]");
+                R"({"name": "f", "parameters": {"z": 1, "a": 2}}}])" +
+                "q<tool_call>{'name': 'f', 'arguments': {'b': 1}}r[1]s[2]");
 }
 
 TEST(ChatFormatTest, ATemplateMayWantArgumentsAsText) {
   const std::string source =
-      "{{ tools | tojson | length }}{% for m in messages %}{% if m.tool_calls %}"
-      "{{ '<tool_call>' + m.tool_calls[0]['function']['arguments'] }}{% endif %}{% endfor %}";
-  EXPECT_THAT(Render(source, Conversation()), HasSubstr(R"(<tool_call>{"b":1})"));
+      "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
+      "{{ '<tool_call>' + c.function.name + c.function.arguments }}{% endfor %}{% endfor %}";
+  EXPECT_THAT(Render(source, Conversation()), HasSubstr(R"(<tool_call>f{"b":1})"));
 }
 
 TEST(ChatFormatTest, ATemplateThatKnowsNoToolsGetsText) {

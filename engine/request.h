@@ -37,6 +37,9 @@ struct ChatMessage {
   std::vector<ToolCall> tool_calls;  // of the assistant
   std::string reasoning;             // of the assistant
   std::string tool_call_id;          // of a tool's result
+  // The bytes of the parts that the content came in, if these were several; it has line feeds
+  // between them.
+  std::vector<size_t> part_sizes;
 };
 
 // A conversation, and how the model's chat template renders it. The fields are vLLM's.

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "engine/template_messages.h"
 #include "formats/json.h"
 #include "formats/model_text.h"
 #include "text/detokenizer.h"
@@ -85,7 +86,6 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Bytes(const ParserNames&
 
 absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadline) const {
   MILLRACE_RETURN_IF_ERROR(chat_template_.status());
-  const OrderedJson messages = TemplateMessages(chat, format_);
   auto kwargs = OrderedJson::object();
   if (!chat.template_kwargs.empty()) {
     auto read = ParseOrdered(chat.template_kwargs, {.depth = 128, .repeats = true});
@@ -94,14 +94,23 @@ absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadlin
     }
     kwargs = *std::move(read);
   }
-  MILLRACE_RETURN_IF_ERROR(AddTemplateVariables(chat, format_, &kwargs));
   ChatTemplateOptions options;
   options.add_generation_prompt = chat.add_generation_prompt;
   options.continue_final_message = chat.continue_final_message;
   options.now = absl::Now();
   const SteadyTime too_long = options.clock->Now() + kRenderTime;
   options.deadline = std::min(deadline, too_long);
-  absl::StatusOr<std::string> text = chat_template_->Render(messages, kwargs, options);
+  const auto render = [&](const TemplateTraits& traits) -> absl::StatusOr<std::string> {
+    OrderedJson variables = kwargs;
+    MILLRACE_RETURN_IF_ERROR(AddTemplateVariables(chat, format_, traits, &variables));
+    return chat_template_->Render(TemplateMessages(chat, traits, format_.output), variables,
+                                  options);
+  };
+  absl::StatusOr<std::string> text = render(format_.traits);
+  if (absl::IsInvalidArgument(text.status()) && UsesTools(chat)) {
+    // The template may refuse a tool's schema or a call that it takes as text.
+    if (auto as_text = render(AsText(format_.traits)); as_text.ok()) text = std::move(as_text);
+  }
   if (absl::IsDeadlineExceeded(text.status()) && too_long <= deadline) {
     return absl::InvalidArgumentError("messages: the chat template takes too long for them");
   }
@@ -263,7 +272,8 @@ size_t MessagesBytes(absl::Span<const ChatMessage> messages) {
   size_t bytes = 0;
   for (const ChatMessage& message : messages) {
     bytes += sizeof(message) + message.role.size() + message.content.size() + message.name.size() +
-             message.reasoning.size() + message.tool_call_id.size();
+             message.reasoning.size() + message.tool_call_id.size() +
+             message.part_sizes.size() * sizeof(size_t);
     for (const ToolCall& call : message.tool_calls) {
       bytes += sizeof(call) + call.id.size() + call.name.size() + call.arguments.size();
     }
