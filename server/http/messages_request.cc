@@ -24,11 +24,11 @@ bool ReadNeeded(FieldReader& fields, std::string_view name, std::string_view all
 
 // A string, or a list of text blocks, which are joined by line feeds.
 void ReadSystemText(FieldReader& fields, std::string_view name, const std::string& path,
-                    std::string& text) {
+                    ChatMessage& read) {
   const Json* field = fields.Find(name);
   if (field == nullptr) return;
   if (field->is_string()) {
-    text = field->get<std::string>();
+    read.content = field->get<std::string>();
     return;
   }
   if (!field->is_array()) {
@@ -45,7 +45,8 @@ void ReadSystemText(FieldReader& fields, std::string_view name, const std::strin
     SkipCacheControl(block);
     block.Refuse("citations", Json::array({Json::array()}));
     fields.Fail(block.Finish());
-    text += StrCat(i > 0 ? "\n" : "", part);
+    read.content += StrCat(i > 0 ? "\n" : "", part);
+    read.part_sizes.push_back(part.size());
   }
 }
 
@@ -72,9 +73,12 @@ void ReadToolResult(FieldReader& block, const std::string& path, Turn& turn) {
   ChatMessage result{.role = "tool"};
   bool is_error = false;
   ReadNeeded(block, "tool_use_id", "a string", result.tool_call_id);
-  ReadSystemText(block, "content", path, result.content);
+  ReadSystemText(block, "content", path, result);
   block.Read("is_error", is_error);
-  if (is_error) result.content = "Error: " + result.content;
+  if (is_error) {
+    result.content = "Error: " + result.content;
+    result.part_sizes.clear();
+  }
   turn.results.push_back(std::move(result));
 }
 
@@ -90,6 +94,7 @@ void ReadBlock(FieldReader& block, const std::string& path, const OrderedJson& o
     ReadNeeded(block, "text", "a string", text);
     block.Refuse("citations", Json::array({Json::array()}));
     turn.message.content += StrCat(std::exchange(turn.has_text, true) ? "\n" : "", text);
+    turn.message.part_sizes.push_back(text.size());
   } else if (type == "tool_use" && assistant) {
     ReadToolUse(block, ordered, turn);
   } else if (type == "thinking" && assistant) {
@@ -134,9 +139,9 @@ void ReadTurn(FieldReader& message, const std::string& path, const OrderedJson& 
 }
 
 void ReadTurns(FieldReader& fields, const OrderedJson& ordered, Chat& chat) {
-  std::string system;
+  ChatMessage system{.role = "system"};
   ReadSystemText(fields, "system", "", system);
-  if (!system.empty()) chat.messages.push_back({.role = "system", .content = std::move(system)});
+  if (!system.content.empty()) chat.messages.push_back(std::move(system));
   const Json* list = fields.Find("messages");
   if (list == nullptr) return fields.FailMissing("messages", "a non-empty list of messages");
   if (!list->is_array() || list->empty()) {

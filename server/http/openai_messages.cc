@@ -18,6 +18,22 @@ constexpr std::string_view kRoles = "system, developer, user, assistant, tool";
 constexpr size_t kMaxKwargsValues = 256;
 constexpr size_t kMaxKwargsBytes = 64 << 10;
 
+// The request's body with the members of objects in their order, which is read when it is needed.
+class OrderedBody {
+ public:
+  explicit OrderedBody(std::string_view body) : body_(body) {}
+
+  // Returns the value there, as text. The body has been read before, and has it.
+  std::string Text(const OrderedJson::json_pointer& place) {
+    if (!read_) read_ = ParseOrdered(body_).value_or(OrderedJson());
+    return read_->at(place).dump();
+  }
+
+ private:
+  std::string_view body_;
+  std::optional<OrderedJson> read_;
+};
+
 bool ReadRequired(FieldReader& fields, std::string_view name, std::string_view allowed,
                   std::string& value) {
   if (fields.Find(name) == nullptr) fields.FailMissing(name, allowed);
@@ -25,34 +41,51 @@ bool ReadRequired(FieldReader& fields, std::string_view name, std::string_view a
   return fields.ok();
 }
 
-void ReadPart(FieldReader& part, std::string& content) {
+void ReadPart(FieldReader& part, ChatMessage& message) {
   std::string type;
   std::string text;
   if (!ReadRequired(part, "type", "text", type)) return;
   if (type != "text") return part.FailValue("type", type, "text");
   if (!ReadRequired(part, "text", "a string", text)) return;
-  content += text;
+  message.content += text;
+  message.part_sizes.push_back(text.size());
 }
 
-void ReadContent(FieldReader& message, const std::string& path, std::string& content) {
+void ReadContent(FieldReader& message, const std::string& path, ChatMessage& read) {
   constexpr std::string_view kAllowed =
       "a string, or a non-empty list of {\"type\": \"text\"} parts";
   const Json* field = message.Find("content");
   if (field == nullptr) return message.FailMissing("content", kAllowed);
   if (field->is_string()) {
-    content = field->get<std::string>();
+    read.content = field->get<std::string>();
     return;
   }
   if (!field->is_array() || field->empty()) return message.FailValue("content", *field, kAllowed);
   for (size_t i = 0; i < field->size() && message.ok(); ++i) {
-    if (i > 0) content += '\n';
+    if (i > 0) read.content += '\n';
     FieldReader part((*field)[i], StrCat(path, "content[", i, "]."), message.unknown_fields());
-    ReadPart(part, content);
+    ReadPart(part, read);
     message.Fail(part.Finish());
   }
 }
 
-void ReadToolCall(FieldReader& call, const std::string& path, ToolCall& read) {
+// Arguments are JSON text. Some clients send the object itself, and nothing for none.
+void ReadArguments(FieldReader& function, OrderedBody& body, const OrderedJson::json_pointer& place,
+                   std::string& arguments) {
+  const Json* field = function.Find("arguments");
+  if (field == nullptr) {
+    arguments = "{}";
+  } else if (field->is_string()) {
+    arguments = field->get<std::string>();
+  } else if (field->is_structured()) {
+    arguments = body.Text(place / "arguments");
+  } else {
+    function.FailValue("arguments", *field, "a string with a JSON object, or the object");
+  }
+}
+
+void ReadToolCall(FieldReader& call, const std::string& path, OrderedBody& body,
+                  const OrderedJson::json_pointer& place, ToolCall& read) {
   std::string type = "function";
   call.Read("type", type);
   if (type != "function") return call.FailValue("type", type, "function");
@@ -63,26 +96,28 @@ void ReadToolCall(FieldReader& call, const std::string& path, ToolCall& read) {
   if (function == nullptr) return call.FailMissing("function", "an object with name and arguments");
   FieldReader fields(*function, path + "function.", call.unknown_fields());
   ReadRequired(fields, "name", "a string", read.name);
-  ReadRequired(fields, "arguments", "a string", read.arguments);
+  ReadArguments(fields, body, place / "function", read.arguments);
   fields.Find("parsed_arguments");  // The openai client's parse adds it: what arguments say again.
   call.Fail(fields.Finish());
 }
 
-void ReadToolCalls(FieldReader& message, const std::string& path, std::vector<ToolCall>& calls) {
+void ReadToolCalls(FieldReader& message, const std::string& path, OrderedBody& body,
+                   const OrderedJson::json_pointer& place, std::vector<ToolCall>& calls) {
   const Json* field = message.Find("tool_calls");
   if (field == nullptr) return;
   if (!field->is_array()) return message.FailValue("tool_calls", *field, "a list of calls");
   for (size_t i = 0; i < field->size() && message.ok(); ++i) {
     const std::string of_call = StrCat(path, "tool_calls[", i, "].");
     FieldReader call((*field)[i], of_call, message.unknown_fields());
-    ReadToolCall(call, of_call, calls.emplace_back());
+    ReadToolCall(call, of_call, body, place / "tool_calls" / i, calls.emplace_back());
     message.Fail(call.Finish());
   }
 }
 
 // Reads what an answer has beside its content, which comes back in the next request.
-void ReadAnswerFields(FieldReader& message, const std::string& path, ChatMessage& read) {
-  ReadToolCalls(message, path, read.tool_calls);
+void ReadAnswerFields(FieldReader& message, const std::string& path, OrderedBody& body,
+                      const OrderedJson::json_pointer& place, ChatMessage& read) {
+  ReadToolCalls(message, path, body, place, read.tool_calls);
   message.Read("reasoning_content", read.reasoning);
   message.Read("reasoning", read.reasoning);
   message.Find("parsed");  // The openai client's parse adds it: what content says again.
@@ -92,20 +127,20 @@ void ReadAnswerFields(FieldReader& message, const std::string& path, ChatMessage
   }
 }
 
-ChatMessage ReadMessage(FieldReader& message, const std::string& path) {
+ChatMessage ReadMessage(FieldReader& message, const std::string& path, OrderedBody& body,
+                        const OrderedJson::json_pointer& place) {
   ChatMessage read;
   ReadRequired(message, "role", kRoles, read.role);
-  if (read.role == "assistant") ReadAnswerFields(message, path, read);
-  // A turn with calls may have no content.
-  if (read.tool_calls.empty() || message.Find("content") != nullptr) {
-    ReadContent(message, path, read.content);
-  }
+  if (read.role == "assistant") ReadAnswerFields(message, path, body, place, read);
+  // A turn with calls, or of reasoning alone, may have no content.
+  const bool needed = read.tool_calls.empty() && read.reasoning.empty();
+  if (needed || message.Find("content") != nullptr) ReadContent(message, path, read);
   message.Read("name", read.name);
   if (read.role == "tool") message.Read("tool_call_id", read.tool_call_id);
   return read;
 }
 
-bool ReadMessages(FieldReader& fields, std::vector<ChatMessage>& messages) {
+bool ReadMessages(FieldReader& fields, OrderedBody& body, std::vector<ChatMessage>& messages) {
   const Json* list = fields.Find("messages");
   constexpr std::string_view kAllowed = "a non-empty list of messages";
   if (list == nullptr) {
@@ -120,7 +155,8 @@ bool ReadMessages(FieldReader& fields, std::vector<ChatMessage>& messages) {
   for (const Json& item : *list) {
     const std::string path = StrCat("messages[", messages.size(), "].");
     FieldReader message(item, path, fields.unknown_fields());
-    messages.push_back(ReadMessage(message, path));
+    const OrderedJson::json_pointer place("/messages");
+    messages.push_back(ReadMessage(message, path, body, place / messages.size()));
     fields.Fail(message.Finish());
     if (!fields.ok()) return false;
   }
@@ -136,7 +172,7 @@ size_t CountValues(const Json& value) {
 }
 
 // Variables of the template's own. What a field of the request sets, or would set, is not one.
-void ReadTemplateKwargs(FieldReader& fields, std::string& kwargs) {
+void ReadTemplateKwargs(FieldReader& fields, OrderedBody& body, std::string& kwargs) {
   constexpr std::string_view kName = "chat_template_kwargs";
   constexpr std::string_view kTaken[] = {
       "messages",  "add_generation_prompt", "tools",    "continue_final_message",
@@ -155,21 +191,22 @@ void ReadTemplateKwargs(FieldReader& fields, std::string& kwargs) {
                 StrCat(kName, " has ", count, " ", what, "; allowed: at most ", most));
   };
   check(CountValues(*object), kMaxKwargsValues, "values");
-  kwargs = object->dump();
+  kwargs = body.Text(OrderedJson::json_pointer("/chat_template_kwargs"));
   check(kwargs.size(), kMaxKwargsBytes, "bytes");
 }
 
 }  // namespace
 
-std::optional<Chat> ReadChat(FieldReader& fields) {
+std::optional<Chat> ReadChat(FieldReader& fields, std::string_view body) {
   Chat chat;
-  if (!ReadMessages(fields, chat.messages)) return std::nullopt;
+  OrderedBody ordered(body);
+  if (!ReadMessages(fields, ordered, chat.messages)) return std::nullopt;
   fields.Read("add_generation_prompt", chat.add_generation_prompt);
   fields.Read("continue_final_message", chat.continue_final_message);
   if (chat.add_generation_prompt && chat.continue_final_message) {
     fields.FailValue("continue_final_message", true, "only when add_generation_prompt is false");
   }
-  ReadTemplateKwargs(fields, chat.template_kwargs);
+  ReadTemplateKwargs(fields, ordered, chat.template_kwargs);
   return chat;
 }
 

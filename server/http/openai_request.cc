@@ -229,7 +229,7 @@ void ReadChatMaxTokens(FieldReader& fields, std::optional<int32_t>& max_tokens) 
 
 void ReadChatRequest(FieldReader& fields, std::string_view body, bool auto_tool_choice,
                      const DefaultsOf& defaults, ApiRequest& request) {
-  Chat chat = ReadChat(fields).value_or(Chat());
+  Chat chat = ReadChat(fields, body).value_or(Chat());
   ReadChatTools(fields, body, auto_tool_choice, chat, request.options);
   ReadReasoning(fields, request.include_reasoning, chat, request.options);
   const Json* choice = fields.Find("tool_choice");
@@ -326,7 +326,7 @@ absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body,
   if (chat && fields.Find("prompt") != nullptr) {
     fields.Fail("messages", "invalid_value", "prompt and messages are both there; allowed: one");
   } else if (chat) {
-    if (auto chat = ReadChat(fields)) {
+    if (auto chat = ReadChat(fields, body)) {
       GenerateRequest unused;
       ReadChatTools(fields, body, /*auto_allowed=*/true, *chat, unused);
       chat->forced_tool.reset();

@@ -106,10 +106,45 @@ TEST(OpenAiRequestTest, ChatsOwnFieldsArrive) {
   ASSERT_EQ(messages.size(), 4u);
   EXPECT_EQ(messages[0].name, "n");
   EXPECT_EQ(messages[3].content, "1\n2");
+  EXPECT_THAT(messages[3].part_sizes, ElementsAre(1, 1));
   EXPECT_EQ(request.options.max_tokens, 9);
   EXPECT_EQ(request.options.logprobs, 20);
   EXPECT_THAT(request.options.stop, ElementsAre("x"));
   EXPECT_EQ(Parsed(ApiKind::kChat, With(kChat, "logprobs", "true")).options.logprobs, 0);
+}
+
+TEST(OpenAiRequestTest, ArgumentsOfEarlierCallsComeInManyForms) {
+  const auto read = [](std::string_view arguments) {
+    const ApiRequest request =
+        Parsed(ApiKind::kChat,
+               StrCat(R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [
+                   {"id": "1", "type": "function", "function": {"name": "f")",
+                      arguments, "}}]}]}"));
+    return std::get<Chat>(request.prompts.at(0)).messages[0].tool_calls[0].arguments;
+  };
+  EXPECT_EQ(read(R"(, "arguments": "{\"a\": 1}")"), R"({"a": 1})");
+  EXPECT_EQ(read(R"(, "arguments": {"z": 1, "a": [2]})"), R"({"z":1,"a":[2]})");
+  EXPECT_EQ(read(R"(, "arguments": null)"), "{}");
+  EXPECT_EQ(read(""), "{}");
+  EXPECT_EQ(read(R"(, "arguments": [])"), "[]");
+  EXPECT_EQ(Refused(ApiKind::kChat,
+                    R"({"messages": [{"role": "assistant", "tool_calls": [{"id": "1",
+                        "function": {"name": "f", "arguments": 5}}]}]})")
+                .param,
+            "messages[0].tool_calls[0].function.arguments");
+}
+
+TEST(OpenAiRequestTest, AnAnswerOfReasoningAloneComesBack) {
+  const ApiRequest request = Parsed(
+      ApiKind::kChat,
+      R"({"messages": [{"role": "assistant", "content": null, "reasoning_content": "Hm."}]})");
+  EXPECT_EQ(std::get<Chat>(request.prompts.at(0)).messages[0].reasoning, "Hm.");
+}
+
+TEST(OpenAiRequestTest, TemplateVariablesKeepTheirOrder) {
+  const ApiRequest request = Parsed(
+      ApiKind::kChat, With(kChat, "chat_template_kwargs", R"({"z": {"y": 1, "b": 2}, "a": 1})"));
+  EXPECT_EQ(std::get<Chat>(request.prompts.at(0)).template_kwargs, R"({"z":{"y":1,"b":2},"a":1})");
 }
 
 TEST(OpenAiRequestTest, APromptListIsAChoiceEach) {

@@ -28,11 +28,11 @@ void SkipItemFields(FieldReader& item) {
 
 // A string, or a list of parts whose texts are joined by line feeds.
 void ReadItemContent(FieldReader& fields, std::string_view name, const std::string& path,
-                     std::string_view types, std::string& text) {
+                     std::string_view types, ChatMessage& read) {
   const Json* field = fields.Find(name);
   if (field == nullptr) return fields.FailMissing(name, "a string or a list of parts");
   if (field->is_string()) {
-    text = field->get<std::string>();
+    read.content = field->get<std::string>();
     return;
   }
   if (!field->is_array()) return fields.FailValue(name, *field, "a string or a list of parts");
@@ -50,7 +50,8 @@ void ReadItemContent(FieldReader& fields, std::string_view name, const std::stri
     part.Refuse("logprobs", Json::array({Json::array()}));
     part.Find("parsed");  // The openai client's parse adds it: what text says again.
     fields.Fail(part.Finish());
-    text += StrCat(i > 0 ? "\n" : "", one);
+    read.content += StrCat(i > 0 ? "\n" : "", one);
+    read.part_sizes.push_back(one.size());
   }
 }
 
@@ -67,19 +68,21 @@ ChatMessage& AssistantTurn(std::vector<ChatMessage>& messages, bool after_text) 
 void ReadMessageItem(FieldReader& item, const std::string& path,
                      std::vector<ChatMessage>& messages) {
   constexpr std::string_view kRoles = "user, assistant, system, developer";
-  std::string role;
-  std::string text;
+  ChatMessage read;
+  std::string& role = read.role;
   if (!ReadItemField(item, "role", kRoles, role)) return;
   if (role != "user" && role != "assistant" && role != "system" && role != "developer") {
     return item.FailValue("role", role, kRoles);
   }
-  ReadItemContent(item, "content", path, "input_text, output_text, text", text);
+  ReadItemContent(item, "content", path, "input_text, output_text, text", read);
   std::string label;  // of an answer's parts
   item.Read("phase", label);
   if (role == "assistant") {
-    AssistantTurn(messages, /*after_text=*/false).content = std::move(text);
+    ChatMessage& turn = AssistantTurn(messages, /*after_text=*/false);
+    turn.content = std::move(read.content);
+    turn.part_sizes = std::move(read.part_sizes);
   } else {
-    messages.push_back({.role = std::move(role), .content = std::move(text)});
+    messages.push_back(std::move(read));
   }
 }
 
@@ -94,14 +97,14 @@ void ReadCallItem(FieldReader& item, std::vector<ChatMessage>& messages) {
 
 void ReadReasoningItem(FieldReader& item, const std::string& path,
                        std::vector<ChatMessage>& messages) {
-  std::string text;
+  ChatMessage read;
   item.Find("summary");  // ours has none
   item.Refuse("encrypted_content", Json::array({""}));
   if (item.Find("content") != nullptr) {
-    ReadItemContent(item, "content", path, "reasoning_text, text", text);
+    ReadItemContent(item, "content", path, "reasoning_text, text", read);
   }
   std::string& reasoning = AssistantTurn(messages, /*after_text=*/false).reasoning;
-  reasoning += StrCat(reasoning.empty() ? "" : "\n", text);
+  reasoning += StrCat(reasoning.empty() ? "" : "\n", read.content);
 }
 
 void ReadItem(FieldReader& item, const std::string& path, std::vector<ChatMessage>& messages) {
@@ -115,7 +118,7 @@ void ReadItem(FieldReader& item, const std::string& path, std::vector<ChatMessag
   } else if (type == "function_call_output") {
     ChatMessage result{.role = "tool"};
     ReadItemField(item, "call_id", "a string", result.tool_call_id);
-    ReadItemContent(item, "output", path, "input_text, output_text, text", result.content);
+    ReadItemContent(item, "output", path, "input_text, output_text, text", result);
     messages.push_back(std::move(result));
   } else if (type == "reasoning") {
     ReadReasoningItem(item, path, messages);
