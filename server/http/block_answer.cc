@@ -98,7 +98,7 @@ void BlockAnswer::Take(OutputEvent event, std::string& body) {
       blocks_.push_back({.kind = AnswerBlock::Kind::kCall,
                          .index = blocks_.size(),
                          .name = std::move(call.name),
-                         .id = ToolCallId(id_, 0, call.index)});
+                         .id = call.id.empty() ? ToolCallId(id_, 0, call.index) : call.id});
       open_ = true;
       Open(blocks_.back(), body);
     }

@@ -183,7 +183,7 @@ void AnswerWriter::AppendCalls(std::string& out, size_t choice, const ChoicePart
     }
     if (!call.name.empty()) {
       out += R"("id":)";
-      AppendJsonString(out, ToolCallId(id_, choice, call.index));
+      AppendJsonString(out, call.id.empty() ? ToolCallId(id_, choice, call.index) : call.id);
       out += R"(,"type":"function","function":{"name":)";
       AppendJsonString(out, call.name);
       out += ',';

@@ -114,6 +114,37 @@ TEST_F(ProtocolsTest, AChatShowsReasoningAndCalls) {
   EXPECT_THAT(stream.body, testing::HasSubstr(R"("delta":{"tool_calls":[{"index":0,"id":)"));
 }
 
+TEST_F(ProtocolsTest, ACallKeepsTheModelsOwnId) {
+  endpoint_.engine().set_script([](const GenerateRequest&, ScriptedStream& stream) {
+    OutputEvent event;
+    event.prompt_tokens = 5;
+    event.tokens = {1};
+    event.calls = {{.name = "f", .arguments = "{}", .id = "functions.f:0"}};
+    stream.Push(event);
+    stream.Push(FinishEvent());
+  });
+  const Json chat = Post("/v1/chat/completions", With(kChat, "tools", kTools));
+  EXPECT_EQ(chat["choices"][0]["message"]["tool_calls"][0]["id"], "functions.f:0");
+  const Json response = Post("/v1/responses", R"({"input": "q"})");
+  EXPECT_EQ(response["output"][0]["call_id"], "call_functions.f:0");
+}
+
+TEST_F(ProtocolsTest, TextsOfPartsAreKeptApart) {
+  Post("/v1/messages", R"({"max_tokens": 9, "system": [{"type": "text", "text": "s"}],
+      "messages": [{"role": "user", "content": [
+          {"type": "tool_result", "tool_use_id": "1", "content": [
+              {"type": "text", "text": "a"}, {"type": "text", "text": "bc"}]},
+          {"type": "text", "text": "d"}, {"type": "text", "text": "e"}]}]})");
+  Post("/v1/responses", R"({"input": [{"role": "user", "content": [
+      {"type": "input_text", "text": "ab"}, {"type": "input_text", "text": "c"}]}]})");
+  const Chat messages = ChatOf(0);
+  ASSERT_EQ(messages.messages.size(), 3u);
+  EXPECT_THAT(messages.messages[1].part_sizes, testing::ElementsAre(1, 2));
+  EXPECT_EQ(messages.messages[2].content, "d\ne");
+  EXPECT_THAT(messages.messages[2].part_sizes, testing::ElementsAre(1, 1));
+  EXPECT_THAT(ChatOf(1).messages[0].part_sizes, testing::ElementsAre(2, 1));
+}
+
 TEST_F(ProtocolsTest, MessagesBecomeAChat) {
   const Json whole = Post("/v1/messages", R"({
       "max_tokens": 9, "system": [{"type": "text", "text": "s", "cache_control": {}}],

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/strings.h"
 #include "text/tools/content_writer.h"
 #include "text/tools/json_call.h"
 #include "text/tools/marker_scanner.h"
@@ -182,12 +183,20 @@ class MarkedParser : public OutputParser {
       raw_ += c;
       return Abandon(out);
     }
-    out->BeginCall(calls_++, name);
+    out->BeginCall(calls_++, name, IdOf(header_));
     raw_.clear();
     content_.DropSpace();
     extent_ = JsonExtent();
     state_ = State::kArguments;
     StepArguments(c, out);
+  }
+
+  // Returns the id that the header has beside the name, or nothing.
+  std::string IdOf(std::string_view header) const {
+    const size_t end = format_.id_end.empty() ? header.npos : header.find(format_.id_end);
+    if (end == header.npos) return "";
+    header = Trim(header.substr(0, end));
+    return header.find(':') == header.npos ? "" : std::string(header);
   }
 
   std::string NameOf(std::string name) const {

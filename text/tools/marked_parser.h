@@ -22,6 +22,7 @@ struct MarkedFormat {
   std::vector<std::string> before_name;
   std::vector<std::string> after_name;
   bool header = false;
+  std::string id_end;  // what stands before it in a header is the call's id; may be empty
   // Bytes between calls that mean nothing, beside white space.
   std::string separators = ",;[]";
 };

@@ -87,7 +87,8 @@ ToolFormat Kimi() {
                  .close = {"<|tool_call_end|>", "<|tool_calls_section_end|>"},
                  .before_name = {"functions."},
                  .after_name = {"<|tool_call_argument_begin|>", ":"},
-                 .header = true},
+                 .header = true,
+                 .id_end = "<|tool_call_argument_begin|>"},
                 "<|tool_calls_section_begin|><|tool_call_begin|>functions.",
                 ":0<|tool_call_argument_begin|>");
 }

@@ -16,6 +16,7 @@ struct ToolCallDelta {
   int32_t index = 0;  // of the call within the answer
   std::string name;
   std::string arguments;
+  std::string id;  // the model's own, beside the name, if its calls have ids
 };
 
 // The additions to the answer by a piece of text.
@@ -25,11 +26,13 @@ struct OutputDelta {
   std::vector<ToolCallDelta> calls;
 
   // Begins the next call.
-  void BeginCall(int32_t index, std::string name) { calls.push_back({index, std::move(name), ""}); }
+  void BeginCall(int32_t index, std::string name, std::string id = "") {
+    calls.push_back({index, std::move(name), "", std::move(id)});
+  }
   // Adds to the arguments of a call that has begun.
   void AddArguments(int32_t index, std::string_view text) {
     if (text.empty()) return;
-    if (calls.empty() || calls.back().index != index) calls.push_back({index, "", ""});
+    if (calls.empty() || calls.back().index != index) calls.push_back({index, "", "", ""});
     calls.back().arguments += text;
   }
 };

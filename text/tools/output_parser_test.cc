@@ -540,5 +540,29 @@ TEST(OutputParserTest, DeepArgumentsEndNoProgram) {
   EXPECT_EQ(whole.calls.size(), 1U);
 }
 
+TEST(OutputParserTest, ACallHasTheModelsOwnIdIfTheModelWritesOne) {
+  const auto ids = [](std::string_view name, std::string_view answer) {
+    const auto format = OutputFormat::Choose("", name, "none");
+    auto parser = format->MakeParser({.tools = true, .signatures = kTools});
+    OutputDelta delta;
+    parser->Add(answer, &delta);
+    parser->Finish(&delta);
+    std::vector<std::string> ids;
+    for (const ToolCallDelta& call : delta.calls) {
+      if (!call.name.empty()) ids.push_back(call.id);
+    }
+    return ids;
+  };
+  EXPECT_THAT(ids("kimi_k2",
+                  "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:3"
+                  "<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|><|tool_call_begin|>f"
+                  "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"),
+              testing::ElementsAre("functions.f:3", ""));
+  EXPECT_THAT(ids("deepseek_v31",
+                  "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}"
+                  "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+              testing::ElementsAre(""));
+}
+
 }  // namespace
 }  // namespace millrace
