@@ -245,9 +245,22 @@ class Examination {
     const auto text = TextSet::Load(*tokenizer, parsers);
     if (text.ok()) {
       Add(Verdict::kOk, "tokenizer", *tokenizer);
+      CheckTemplate(**text);
     } else {
       Add(Verdict::kError, "tokenizer and parsers", Message(text.status()),
           "name another model's with --tokenizer, or another parser");
+    }
+  }
+
+  // Says what the chat template does with each kind of message, which it was rendered for.
+  void CheckTemplate(const TextSet& text) {
+    if (!text.has_chat_template()) {
+      return Add(Verdict::kOk, "chat template", "none, or one that is not rendered: no chats");
+    }
+    const TemplateTraits& traits = text.template_traits();
+    for (const std::string& line : Describe(traits)) {
+      Add(traits.renders ? Verdict::kOk : Verdict::kWarning, "chat template", line,
+          traits.renders ? "" : "take a model whose template renders a question");
     }
   }
 
