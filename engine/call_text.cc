@@ -27,10 +27,12 @@ std::string CallText(const ToolFormat& format, std::string_view name, std::strin
   const std::string begin = StrCat(format.call_begins, name, format.arguments_begin);
   if (format.kind == ToolFormat::Kind::kHarmony) return StrCat(begin, arguments, "<|call|>");
   if (format.kind == ToolFormat::Kind::kXml) {
-    const auto& around = format.xml.dropped;
-    const bool closes = around.size() == 2 && format.call_begins.starts_with(around[0]);
-    return StrCat(begin, Elements(format.xml, arguments), format.xml.call_close,
-                  closes ? StrCat("\n", around[1]) : "");
+    std::string text = StrCat(begin, Elements(format.xml, arguments), format.xml.call_close);
+    for (const std::string& around : format.xml.dropped) {
+      // What opens the call has a counterpart.
+      if (format.call_begins.starts_with(around)) text += StrCat("\n</", around.substr(1));
+    }
+    return text;
   }
   std::string text = StrCat(begin, arguments);
   if (format.marked.header) {

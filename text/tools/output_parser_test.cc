@@ -546,7 +546,7 @@ TEST(OutputParserTest, ACallHasTheModelsOwnIdIfTheModelWritesOne) {
     auto parser = format->MakeParser({.tools = true, .signatures = kTools});
     OutputDelta delta;
     parser->Add(answer, &delta);
-    parser->Finish(&delta);
+    parser->Finish(AnswerEnd::kWhole, &delta);
     std::vector<std::string> ids;
     for (const ToolCallDelta& call : delta.calls) {
       if (!call.name.empty()) ids.push_back(call.id);
