@@ -245,6 +245,12 @@ TEST(HfConfigTest, ReadsEveryDialectOfFp8) {
   expect(Fp8(R"({"activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128],
                  "modules_to_not_convert": null})"),
          kFp8Blocks, false);
+  Json fbgemm = Llama();
+  fbgemm["quantization_config"] = {{"quant_method", "fbgemm_fp8"},
+                                   {"activation_scale_ub", 1200.0},
+                                   {"modules_to_not_convert", Json::array({"lm_head"})}};
+  expect(fbgemm, kPerChannel, false);
+  EXPECT_THAT(Read(fbgemm)->unquantized, ElementsAre("lm_head"));
   EXPECT_THAT(Read(Fp8(R"({"activation_scheme": "static",
                            "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.up_proj"]})"))
                   ->unquantized,
@@ -255,8 +261,9 @@ TEST(HfConfigTest, RefusesOtherQuantizationsByName) {
   const auto error = [](const Json& json) { return Error(json, "{}"); };
   Json other = Llama();
   other["quantization_config"] = {{"quant_method", "hqq"}, {"bits", 4}};
-  EXPECT_THAT(error(other), HasSubstr("quantization_config.quant_method: \"hqq\" is not supported "
-                                      "(supported: awq, compressed-tensors, fp8, gptq)"));
+  EXPECT_THAT(error(other),
+              HasSubstr("quantization_config.quant_method: \"hqq\" is not supported "
+                        "(supported: awq, compressed-tensors, fbgemm_fp8, fp8, gptq)"));
 
   EXPECT_THAT(error(Fp8("{}")), HasSubstr("quantization_config.activation_scheme: is missing"));
   EXPECT_THAT(error(Fp8(R"({"activation_scheme": "none"})")),

@@ -42,6 +42,17 @@ absl::StatusOr<HfQuantization> ReadFp8(const JsonFields& config) {
   return read;
 }
 
+// FBGEMM's: a scale for each row of a weight and each token. `activation_scale_ub` bounds a token's
+// scale: inputs are not cut off there, which rounds them no further.
+absl::StatusOr<HfQuantization> ReadFbgemm(const JsonFields& config) {
+  HfQuantization read;
+  read.scheme.group = kPerChannel;
+  if (config.Find("modules_to_not_convert") != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(read.unquantized, config.Strings("modules_to_not_convert"));
+  }
+  return read;
+}
+
 // Checks the fields that every FP8 tensor of compressed-tensors shares.
 absl::Status CheckFp8Numbers(const JsonFields& args) {
   MILLRACE_RETURN_IF_ERROR(args.Refuse("num_bits", Json::array({8})));
@@ -142,13 +153,14 @@ absl::StatusOr<HfQuantization> ReadCompressedTensors(const JsonFields& config) {
 absl::StatusOr<HfQuantization> ReadHfQuantization(const JsonFields& config) {
   MILLRACE_ASSIGN_OR_RETURN(const std::string_view method, config.String("quant_method"));
   if (method == "fp8") return ReadFp8(config);
+  if (method == "fbgemm_fp8") return ReadFbgemm(config);
   if (method == "compressed-tensors") return ReadCompressedTensors(config);
   if (method == "gptq") return ReadGptq(config);
   if (method == "awq") return ReadAwq(config);
   return config.Unsupported(
       "quant_method",
       StrCat("\"", Printable(method),
-             "\" is not supported (supported: awq, compressed-tensors, fp8, gptq)"));
+             "\" is not supported (supported: awq, compressed-tensors, fbgemm_fp8, fp8, gptq)"));
 }
 
 }  // namespace millrace

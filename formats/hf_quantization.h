@@ -21,6 +21,7 @@ struct HfQuantization {
 //     or dynamic per token (with blocks: per token and 128 columns);
 //   fp8: weights per tensor, inputs static or dynamic; or, with weight_block_size, DeepSeek's
 //     128x128 blocks (arXiv:2412.19437);
+//   fbgemm_fp8: weights per channel, inputs dynamic per token;
 //   compressed-tensors' pack-quantized, gptq, awq: weights of 4 bits (hf_packed_quantization.h).
 // Everything else that changes the maths is refused by the field's name. So are dynamic scales of a
 // whole batch: a token's numbers would depend on its neighbours.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/host/processor.h"
@@ -16,6 +17,8 @@
 
 namespace millrace::cpu {
 namespace {
+
+constexpr Logger kLog(LogComponent::kExecutors);
 
 absl::Status CheckBlockSize(const CpuSpec& device) {
   if (device.block_size < kTileRows || device.block_size % kTileRows != 0) {
@@ -113,6 +116,12 @@ absl::Status PlaceWeights(Loading& loading) {
         model.model, LoadAnyModel(loading.opened.config, loading.limits.max_model_len, placer));
     MILLRACE_ASSIGN_OR_RETURN(loading.memory.emplace_back().token_bytes,
                               DryRun(model.model, loading.kernels, *model.pool, placer.shapes()));
+  }
+  if (placers.front().has_fp8()) {
+    kLog.Info("FP8 weights are kept as ",
+              device.weight_bits == 0 ? "BF16 (twice the file's bytes)"
+                                      : StrCat("int", device.weight_bits),
+              "; inputs are not rounded to FP8");
   }
   std::optional<ThreadPool> all;
   if (placers.size() > 1) all.emplace(threads);

@@ -1,5 +1,6 @@
 // How CpuWeightPlacer's Finish reads the weights and deals them to the ranks.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -8,6 +9,7 @@
 #include "executors/cpu/weight_placer.h"
 #include "executors/weights/quantize.h"
 #include "formats/dequantize.h"
+#include "formats/float16.h"
 
 namespace millrace::cpu {
 namespace {
@@ -73,8 +75,19 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, absl::Span<const uint8_t> b
     if (format.type != tensor.type) {
       Dequantize(tensor.type, stored, absl::MakeSpan(floats));
     }
+    if (part.fp8 != nullptr) {
+      part.fp8->Apply(part.source.begin + i, part.columns.begin,
+                      absl::MakeSpan(floats).first(part.columns.count));
+    }
     if (format.type == TensorType::kF32 && tensor.type != TensorType::kF32) {
       stored = {reinterpret_cast<const uint8_t*>(floats.data()), floats.size() * sizeof(float)};
+    } else if (format.type == TensorType::kBf16 && tensor.type != TensorType::kBf16) {
+      blocks.resize(floats.size() * sizeof(uint16_t));
+      for (size_t column = 0; column < floats.size(); ++column) {
+        const uint16_t rounded = FloatToBf16(floats[column]);
+        std::memcpy(&blocks[column * sizeof(rounded)], &rounded, sizeof(rounded));
+      }
+      stored = blocks;
     } else if (format.type != tensor.type) {
       blocks.resize(matrix.columns / kBlock * Traits(format.type).block_bytes);
       QuantizeRow(format.type, floats, blocks.data());

@@ -32,11 +32,11 @@ std::vector<float> InTurns(const std::vector<float>& halves, int64_t tiles) {
 
 absl::Status CpuWeightPlacer::CheckTypes(const std::vector<const TensorInfo*>& tensors) const {
   for (const TensorInfo* tensor : tensors) {
-    if (!TileKindOf(tensor->type).has_value()) {
+    if (!TileKindOf(tensor->type).has_value() && tensor->type != TensorType::kFp8E4m3) {
       return absl::UnimplementedError(
           StrCat(checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
                  Traits(tensor->type).name,
-                 "; allowed on the CPU: F32, F16, BF16, GGUF's quantized types and "
+                 "; allowed on the CPU: F32, F16, BF16, F8_E4M3, GGUF's quantized types and "
                  "4-bit weights"));
     }
   }
@@ -46,7 +46,9 @@ absl::Status CpuWeightPlacer::CheckTypes(const std::vector<const TensorInfo*>& t
 TensorType CpuWeightPlacer::KeptType(const TensorInfo& tensor, Role role) const {
   if (role == Role::kRouter && !Traits(tensor.type).quantized) return TensorType::kF32;
   const bool whole_blocks = tensor.shape[1] % kBlock == 0;
-  if (weight_bits_ == 0 || Traits(tensor.type).quantized || !whole_blocks) return tensor.type;
+  if (weight_bits_ == 0 || Traits(tensor.type).quantized || !whole_blocks) {
+    return tensor.type == TensorType::kFp8E4m3 ? TensorType::kBf16 : tensor.type;
+  }
   return weight_bits_ == 4 && role != Role::kTable ? TensorType::kQ4_1 : TensorType::kQ8_0;
 }
 
@@ -55,6 +57,17 @@ absl::StatusOr<ScaleBlock> CpuWeightPlacer::BlockOf(const std::string& name) con
                             checkpoint_.Matrices({name}));
   const TensorType kept = KeptType(*tensors[0], Role::kLinear);
   return ScaleBlock{.rows = 1, .columns = Traits(kept).block_elements};
+}
+
+absl::Status CpuWeightPlacer::ReadFp8Scales(const std::vector<std::string>& names,
+                                            const std::vector<const TensorInfo*>& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i]->type != TensorType::kFp8E4m3 || fp8_.contains(tensors[i])) continue;
+    MILLRACE_ASSIGN_OR_RETURN(Fp8Scaling scaling, Fp8Scaling::Read(checkpoint_, names[i]));
+    fp8_[tensors[i]] = &scalings_.emplace_back(std::move(scaling));
+    vectors_.push_back(checkpoint_.Fp8ScaleTensor(names[i]));
+  }
+  return absl::OkStatus();
 }
 
 // Notes the rank's rows of the tensors in the order of the shard's parts, and returns how they are
@@ -79,6 +92,7 @@ std::vector<TileRun> CpuWeightPlacer::AddParts(const std::vector<Checkpoint::Par
     }
     parts_.push_back({.source = part,
                       .packed = PackedOf(*part.tensor),
+                      .fp8 = fp8_.contains(part.tensor) ? fp8_.at(part.tensor) : nullptr,
                       .columns = columns,
                       .matrix = weights_.matrices.size(),
                       .first_row = place,
@@ -118,6 +132,7 @@ absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& na
                                              ", larger than the CPU executor takes"));
   }
   MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
+  MILLRACE_RETURN_IF_ERROR(ReadFp8Scales(names, tensors));
   MILLRACE_RETURN_IF_ERROR(OpenPacked(tensors, columns));
   Orders orders;
   const std::vector<TileRun> runs = AddParts(parts, role, columns, &orders);

@@ -18,6 +18,7 @@
 #include "executors/encoder_ops.h"
 #include "executors/host/thread_pool.h"
 #include "executors/weights/checkpoint.h"
+#include "executors/weights/fp8_scaling.h"
 
 namespace millrace::cpu {
 
@@ -66,6 +67,10 @@ struct CpuWeights {
 // groups are made of any inputs, columns are brought into an order in which groups are contiguous,
 // and so is x when it is multiplied: that is UNIMPLEMENTED for ranks that divide the columns.
 //
+// FP8 weights become BF16, each element the product of its code and its scale, or what
+// `weight_bits` says. BF16 loses less than int8 would: 0.2 % of a weight against 0.6 % of a typical
+// one.
+//
 // Only notes what is asked for, until Finish reads each tensor once, re-tiles the rank's share and
 // hashes all of it on all threads, and drops the file's pages. A matrix that is asked for twice (a
 // tied head) is placed once. The placers of a model's ranks are asked for the same in the same
@@ -100,6 +105,9 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   // Returns the weights that were asked for so far, without data: for a dry run.
   const CpuWeights& shapes() const { return weights_; }
 
+  // Returns whether weights that were asked for are FP8, which are kept in another type.
+  bool has_fp8() const { return !fp8_.empty(); }
+
   // Loads all weights that were asked for. Called once, at the end. INVALID_ARGUMENT if weights
   // were to be quantized and none were floats.
   absl::StatusOr<CpuWeights> Finish(ThreadPool& pool);
@@ -114,6 +122,7 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   struct Part {
     Checkpoint::Part source;
     const PackedReader* packed;  // or nullptr
+    const Fp8Scaling* fp8;       // or nullptr
     Share columns;
     size_t matrix;  // or kNoMatrix: the rank has no part of it, and the digest does
     int64_t first_row;
@@ -152,6 +161,9 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   absl::StatusOr<size_t> PlaceTable(const std::string& name);
   std::vector<TileRun> AddParts(const std::vector<Checkpoint::Part>& parts, Role role,
                                 const Share& columns, Orders* orders);
+  // Reads the scales of those of the tensors that are FP8.
+  absl::Status ReadFp8Scales(const std::vector<std::string>& names,
+                             const std::vector<const TensorInfo*>& tensors);
   // Opens those of the tensors that are packed.
   absl::Status OpenPacked(const std::vector<const TensorInfo*>& tensors, const Share& columns);
   // Returns the reader of a tensor that was opened, or nullptr.
@@ -177,9 +189,11 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   std::vector<size_t> offsets_;  // of the matrices in memory
   size_t bytes_ = 0;
   std::vector<Part> parts_;
-  std::vector<const TensorInfo*> vectors_;  // norms and biases
+  std::vector<const TensorInfo*> vectors_;  // norms, biases and scales
   std::deque<PackedReader> readers_;
   absl::flat_hash_map<const TensorInfo*, const PackedReader*> packed_;  // readers_ by their tensors
+  std::deque<Fp8Scaling> scalings_;
+  absl::flat_hash_map<const TensorInfo*, const Fp8Scaling*> fp8_;  // scalings_ by their tensors
   std::vector<const TensorInfo*> stored_;            // the tensors that packed weights are made of
   absl::flat_hash_map<std::string, size_t> placed_;  // matrices by their names
 };

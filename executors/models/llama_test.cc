@@ -1,6 +1,7 @@
 // The Llama family on the CPU, from GGUF files and from Hugging Face folders, against double
 // precision.
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -116,11 +117,89 @@ TEST_F(LlamaTest, FoldersOfBf16GiveTheReferencesLogprobs) {
   }
 }
 
+// FP8 weights are kept as BF16, and the inputs that a GPU would round to FP8 are not rounded. The
+// reference multiplies codes by their scales in double precision.
+TEST_F(LlamaTest, Fp8FoldersGiveTheReferencesLogprobs) {
+  for (const QuantGroup& group : {kPerTensor, kPerChannel, kFp8Blocks}) {
+    for (const bool compressed_tensors : {true, false}) {
+      const bool is_static = group == kPerTensor && compressed_tensors;
+      if (group == kPerChannel && !compressed_tensors) continue;  // the dialect has none
+      TinyLlama model = Tiny("llama");
+      model.hidden = 192;  // a block and a half
+      model.ffn = 320;
+      model.heads = 6;
+      model.kv_heads = 2;
+      const std::string path = Folder(
+          model,
+          {.quantization = QuantScheme{.group = group,
+                                       .activations = is_static ? ActivationScaling::kStatic
+                                                                : ActivationScaling::kDynamic},
+           .compressed_tensors = compressed_tensors});
+      const std::vector<double> reference = Reference(path);
+      const cpu::KernelList list = cpu::SupportedKernels();
+      for (int i = 0; i < list.count; ++i) {
+        SCOPED_TRACE(StrCat(group.rows, "x", group.columns, ", ", list.tables[i]->name));
+        const double error = RelativeError(Logprobs(path, *list.tables[i]), reference);
+        const double error8 = RelativeError(Logprobs(path, *list.tables[i], 8), reference);
+        EXPECT_LT(error, 0.012);
+        EXPECT_GT(error8, 2 * error) << "BF16 is to lose less than int8";
+        EXPECT_LT(error8, 0.042);
+      }
+    }
+  }
+}
+
+TEST_F(LlamaTest, RanksOfFp8WeightsAreOneModel) {
+  TinyLlama model = Tiny("llama");
+  model.hidden = model.ffn = 320;  // ranks cut through blocks
+  model.heads = 10;
+  model.kv_heads = 2;
+  for (const QuantGroup& group : {kPerChannel, kFp8Blocks}) {
+    const std::string path = Folder(model, {.quantization = QuantScheme{.group = group}});
+    const std::vector<float> one = Logprobs(path, cpu::PlainKernels(), 0, true);
+    const std::vector<double> whole(one.begin(), one.end());
+    CpuSpec device = Device();
+    device.kv_cache_float32 = true;
+    device.tensor_parallel_size = 2;
+    const auto divided = cpu::LoadCpuExecutor({path}, device, cpu::PlainKernels());
+    CheckOk(divided.status());
+    EXPECT_LT(RelativeError(PromptLogprobs(**divided, Prompt(kTokens), kTokens), whole), 1e-5)
+        << group.rows << "x" << group.columns;
+  }
+}
+
+// Two models whose codes are equal and whose scales are not must not share a prefix cache.
+TEST_F(LlamaTest, ScalesOfFp8WeightsArePartOfTheDigest) {
+  const auto digest = [](const std::string& path) {
+    const auto executor = cpu::LoadCpuExecutor({path}, Device());
+    CheckOk(executor.status());
+    return (*executor)->info().digest;
+  };
+  const std::string path = Folder(Tiny("llama"), {.quantization = QuantScheme{}});
+  const std::string before = digest(path);
+  const std::string file = path + "/model.safetensors";
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(stream), {}};
+  uint64_t header_bytes;
+  std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
+  const Json header = Json::parse(bytes.substr(8, header_bytes));
+  const auto at = header["model.layers.0.mlp.up_proj.weight_scale"]["data_offsets"][0].get<int>();
+  float scale;
+  std::memcpy(&scale, &bytes[8 + header_bytes + at], sizeof(scale));
+  scale *= 2;
+  stream.clear();
+  stream.seekp(static_cast<std::streamoff>(8 + header_bytes + at));
+  stream.write(reinterpret_cast<const char*>(&scale), sizeof(scale));
+  stream.close();
+  EXPECT_NE(digest(path), before);
+}
+
 // Activations in 8 bits move logprobs by about so much, whatever the weights' type.
 TEST_F(LlamaTest, QuantizedFilesOfEveryKindAreNearTheReference) {
   using enum TensorType;
   for (const TensorType type :
-       {kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kIq4Nl, kMxfp4}) {
+       {kQ4_0,  kQ4_1,  kQ5_0,  kQ5_1, kQ8_0,   kQ2K,  kQ3K,   kQ4K,    kQ5K,  kQ6K,
+        kIq4Nl, kMxfp4, kIq4Xs, kIq3S, kIq3Xxs, kIq2S, kIq2Xs, kIq2Xxs, kIq1S, kIq1M}) {
     TinyLlama model = Tiny("llama");
     model.hidden = model.ffn = 256;
     model.linear_type = model.embedding_type = type;
@@ -266,8 +345,6 @@ TEST_F(LlamaTest, TheCpuRefusesByName) {
   const auto error = [](const std::string& path) {
     return std::string(cpu::LoadCpuExecutor({path}, Device()).status().message());
   };
-  EXPECT_THAT(error(Folder(Tiny("llama"), {.quantization = QuantScheme{}})),
-              HasSubstr("q_proj.weight is F8_E4M3; allowed on the CPU"));
   TinyLlama quantized = Tiny("llama");
   quantized.linear_type = quantized.embedding_type = TensorType::kQ8_0;
   CpuSpec device = Device();

@@ -263,12 +263,23 @@ TEST_F(TorchExecutorTest, InfoSaysWhatWasLoaded) {
   EXPECT_NE(Load(Gguf(model))->info().digest, info.digest);
 }
 
+TEST_F(TorchExecutorTest, Fp8FoldersGiveTheReferencesLogprobs) {
+  for (const QuantGroup& group : {kPerTensor, kPerChannel, kFp8Blocks}) {
+    TinyLlama model = Tiny("llama");
+    model.hidden = 192;
+    const std::string path = Folder(model, {.quantization = QuantScheme{.group = group}});
+    const std::vector<double> reference = Reference(path);
+    const std::vector<float> logprobs = PromptLogprobs(*Load(path), Prompt(kTokens), kTokens);
+    for (size_t i = 0; i < reference.size(); ++i) {
+      EXPECT_NEAR(logprobs[i], reference[i], kTolerance) << group.rows << "x" << group.columns;
+    }
+  }
+}
+
 TEST_F(TorchExecutorTest, RefusesByName) {
   const auto error = [](const std::string& path, const TorchSpec& device = Device()) {
     return std::string(LoadExecutor({path}, device).status().message());
   };
-  EXPECT_THAT(error(Folder(Tiny("llama"), {.quantization = QuantScheme{}})),
-              HasSubstr("q_proj.weight is F8_E4M3; not allowed with --device torch"));
   TorchSpec device = Device();
   device.kv_cache_memory = 100;
   EXPECT_THAT(error(Gguf(Tiny("llama")), device),

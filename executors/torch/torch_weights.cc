@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/weights/fp8_scaling.h"
 #include "executors/weights/shares.h"
 #include "formats/dequantize.h"
 
@@ -27,10 +28,14 @@ void TorchWeightPlacer::Hash(const TensorInfo& tensor) {
   }
 }
 
-absl::Status TorchWeightPlacer::Fill(const Checkpoint::Part& part, const Share& columns,
-                                     const at::Tensor& out) {
+absl::Status TorchWeightPlacer::Fill(const Checkpoint::Part& part, const std::string& name,
+                                     const Share& columns, const at::Tensor& out) {
   const TensorInfo& tensor = *part.tensor;
   MILLRACE_ASSIGN_OR_RETURN(const std::optional<PackedReader> packed, checkpoint_.Packed(tensor));
+  std::optional<Fp8Scaling> fp8;
+  if (tensor.type == TensorType::kFp8E4m3) {
+    MILLRACE_ASSIGN_OR_RETURN(fp8, Fp8Scaling::Read(checkpoint_, name));
+  }
   const size_t row_bytes = tensor.bytes / tensor.shape[0];
   const int64_t chunks = (part.rows.count + kRows - 1) / kRows;
   std::vector<std::vector<float>> wide(pool_.num_threads());
@@ -49,6 +54,7 @@ absl::Status TorchWeightPlacer::Fill(const Checkpoint::Part& part, const Share& 
             checkpoint_.source().Bytes(tensor, from * row_bytes, row_bytes, &gathered[thread]),
             absl::MakeSpan(row));
       }
+      if (fp8.has_value()) fp8->Apply(from, 0, absl::MakeSpan(row));
       const float* const values = row.data() + columns.begin;
       if (out.scalar_type() == at::kFloat) {
         std::copy_n(values, columns.count, out.mutable_data_ptr<float>() + i * columns.size);
@@ -73,13 +79,6 @@ absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& 
                             checkpoint_.Matrices(names));
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<Checkpoint::Part> parts,
                             checkpoint_.Parts(tensors, shard));
-  for (const TensorInfo* tensor : tensors) {
-    if (tensor->type == TensorType::kFp8E4m3) {
-      return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
-                                             tensor->name, " is ", Traits(tensor->type).name,
-                                             "; not allowed with --device torch"));
-    }
-  }
   const Share columns = shard.columns.value_or(Whole(tensors[0]->shape[1]));
   std::vector<Share> shares;
   int64_t rows = 0;
@@ -90,10 +89,14 @@ absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& 
   const at::Tensor matrix = at::zeros({rows, columns.size}, dtype);
   rows = 0;
   for (const Checkpoint::Part& part : parts) {
-    MILLRACE_RETURN_IF_ERROR(Fill(part, columns, matrix.narrow(0, rows, part.rows.size)));
+    const auto tensor = std::find(tensors.begin(), tensors.end(), part.tensor);
+    MILLRACE_RETURN_IF_ERROR(Fill(part, names[tensor - tensors.begin()], columns,
+                                  matrix.narrow(0, rows, part.rows.size)));
     rows += part.rows.size;
   }
-  for (const TensorInfo* tensor : tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorInfo* const tensor = tensors[i];
+    if (tensor->type == TensorType::kFp8E4m3) Hash(*checkpoint_.Fp8ScaleTensor(names[i]));
     Hash(*tensor);
     checkpoint_.source().DropPages(*tensor);
   }

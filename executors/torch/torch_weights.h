@@ -93,8 +93,9 @@ class TorchWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   // Takes the tensor's name, type, shape and bytes into the digest.
   void Hash(const TensorInfo& tensor);
   // Reads the part's share of rows and `columns` into `out`, [rows.size, columns.size], which is
-  // zeros.
-  absl::Status Fill(const Checkpoint::Part& part, const Share& columns, const at::Tensor& out);
+  // zeros. `name` is the weight's.
+  absl::Status Fill(const Checkpoint::Part& part, const std::string& name, const Share& columns,
+                    const at::Tensor& out);
 
   Checkpoint checkpoint_;
   at::ScalarType dtype_;

@@ -171,6 +171,10 @@ absl::StatusOr<Checkpoint::Fp8Scales> Checkpoint::ScalesOf(const std::string& we
   return scales;
 }
 
+const TensorInfo* Checkpoint::Fp8ScaleTensor(const std::string& weight) const {
+  return source_.FindTensor(Beside(weight, ".weight_scale"));
+}
+
 absl::StatusOr<Checkpoint::KvScales> Checkpoint::KvScalesOf(int layer) const {
   KvScales scales;
   MILLRACE_ASSIGN_OR_RETURN(scales.k, OptionalScale(StrCat("blk.", layer, ".attn.k_scale")));

@@ -72,6 +72,9 @@ class Checkpoint {
   };
   absl::StatusOr<Fp8Scales> ScalesOf(const std::string& weight) const;
 
+  // Returns the tensor of these scales, or nullptr where there is none.
+  const TensorInfo* Fp8ScaleTensor(const std::string& weight) const;
+
   // The scales of a layer's FP8 keys and values: of each the number, or nothing where the file has
   // none. Finite and > 0. The source has data.
   struct KvScales {

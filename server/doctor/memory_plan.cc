@@ -39,12 +39,19 @@ bool IsInLayer(std::string_view name) {
          name.starts_with("blk.");
 }
 
-// The bytes of a tensor on the CPU, which keeps the file's blocks: 34 bytes for 32 weights in
-// 8 bits, 20 in 4.
+// The bytes of a tensor on the CPU, which keeps the file's blocks, FP8 as BF16, and the types whose
+// 256 weights take fewer than 148 bytes in that form. What it quantizes takes 34 bytes for 32
+// weights in 8 bits, 20 in 4.
 uint64_t CpuBytes(const TensorInfo& tensor, Quantization quantization) {
-  const bool rounds =
-      quantization != Quantization::kNone && IsFloat(tensor.type) && tensor.shape.size() > 1;
-  if (!rounds) return tensor.bytes;
+  const bool fp8 = tensor.type == TensorType::kFp8E4m3;
+  const bool rounds = quantization != Quantization::kNone && (IsFloat(tensor.type) || fp8) &&
+                      tensor.shape.size() > 1;
+  if (!rounds) {
+    if (fp8) return Elements(tensor) * 2;
+    return Traits(tensor.type).block_elements == 256
+               ? std::max(tensor.bytes, Elements(tensor) / 256 * 148)
+               : tensor.bytes;
+  }
   const bool four_bits = quantization == Quantization::kInt4 && IsInLayer(tensor.name);
   return Elements(tensor) / 32 * (four_bits ? 20 : 34);
 }
