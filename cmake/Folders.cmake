@@ -52,8 +52,8 @@ millrace_folder(formats         SEES base                          USES absl jso
 millrace_folder(hub             SEES base formats/gguf_split.h formats/json.h formats/json_fields.h
                                 USES absl curl)
 
-# Tests compare the kernels that read the blocks of model files with the host's readers.
-millrace_folder(kernels             SEES TESTS formats             USES cuda)
+# Tests compare the kernels that read the blocks of model files with the host's readers. Both look up the same tables of numbers.
+millrace_folder(kernels             SEES formats/iq_grids.inc TESTS formats USES cuda)
 # Fused prologues and epilogues compute what the kernels of norms and gates compute, by the same functions.
 # The tuner times a linear with the gate that follows it, on weights that it draws.
 millrace_folder(kernels/gemm        SEES ${_kernel} kernels/norm/norm_rule.cuh kernels/elementwise/gate.cuh

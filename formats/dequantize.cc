@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "formats/codebook_blocks.h"
 #include "formats/float16.h"
 
 namespace millrace {
@@ -12,9 +13,7 @@ namespace {
 
 constexpr int kHalf = kQuantBlock / 2;  // elements that share a scale in Q2_K, Q3_K and Q6_K
 
-// The values of ggml's tables for IQ4_NL and MXFP4.
-constexpr int8_t kIq4NlValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                     1,    13,   25,  38,  53,  69,  89,  113};
+// The values of ggml's table for MXFP4.
 constexpr int8_t kMxfp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 template <typename T>
@@ -91,6 +90,15 @@ void ReadSuperScales(const uint8_t* from, int block, QuantizedElements* out) {
             LoadHalf(from + 2) * static_cast<float>(minimum));
 }
 
+void SetCodebookScales(TensorType type, const uint8_t* from, int block, QuantizedElements* out) {
+  const CodebookScales scales = ReadCodebookScales(type, from);
+  SetScales(out, 0);
+  for (int half = 0; half < 2; ++half) {
+    out->scales[half] = HalfToFloat(scales.d) * CodebookUnit(type) *
+                        static_cast<float>(scales.halves[2 * block + half]);
+  }
+}
+
 }  // namespace
 
 void ReadScalesQ3K(const uint8_t* packed, int8_t scales[16]) {
@@ -109,7 +117,19 @@ float ScaleMxfp4(uint8_t exponent) {
 int CodeValue(TensorType type, int code) {
   switch (type) {
     case TensorType::kIq4Nl:
+    case TensorType::kIq4Xs:
       return kIq4NlValues[code];
+    case TensorType::kIq3S:
+      return kIq3SValues[code];
+    case TensorType::kIq3Xxs:
+      return kIq3XxsValues[code];
+    case TensorType::kIq2S:
+    case TensorType::kIq2Xs:
+    case TensorType::kIq2Xxs:
+      return kIq2Values[code];
+    case TensorType::kIq1S:
+    case TensorType::kIq1M:
+      return kIq1Values[code];
     case TensorType::kMxfp4:
       return kMxfp4Values[code];
     default:
@@ -192,6 +212,17 @@ QuantizedElements ReadBlock(TensorType type, const uint8_t* row, int64_t index) 
         out.scales[half] = LoadHalf(from + 80) * static_cast<float>(both & 15);
         out.minima[half] = LoadHalf(from + 82) * static_cast<float>(both >> 4);
       }
+      break;
+    case TensorType::kIq4Xs:
+    case TensorType::kIq3S:
+    case TensorType::kIq3Xxs:
+    case TensorType::kIq2S:
+    case TensorType::kIq2Xs:
+    case TensorType::kIq2Xxs:
+    case TensorType::kIq1S:
+    case TensorType::kIq1M:
+      SetCodebookScales(type, from, b, &out);
+      ReadCodebookCodes(type, from, b, out.codes);
       break;
     case TensorType::kF32:
     case TensorType::kF16:

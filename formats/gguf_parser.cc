@@ -47,10 +47,12 @@ constexpr std::string_view kTensorTypeNames[] = {
 
 // The types that we read, in the order of messages.
 constexpr TensorType kSupportedTypes[] = {
-    TensorType::kF32,  TensorType::kF16,   TensorType::kBf16, TensorType::kQ4_0,
-    TensorType::kQ4_1, TensorType::kQ5_0,  TensorType::kQ5_1, TensorType::kQ8_0,
-    TensorType::kQ2K,  TensorType::kQ3K,   TensorType::kQ4K,  TensorType::kQ5K,
-    TensorType::kQ6K,  TensorType::kIq4Nl, TensorType::kMxfp4};
+    TensorType::kF32,    TensorType::kF16,    TensorType::kBf16,  TensorType::kQ4_0,
+    TensorType::kQ4_1,   TensorType::kQ5_0,   TensorType::kQ5_1,  TensorType::kQ8_0,
+    TensorType::kQ2K,    TensorType::kQ3K,    TensorType::kQ4K,   TensorType::kQ5K,
+    TensorType::kQ6K,    TensorType::kIq4Nl,  TensorType::kMxfp4, TensorType::kIq4Xs,
+    TensorType::kIq3S,   TensorType::kIq3Xxs, TensorType::kIq2S,  TensorType::kIq2Xs,
+    TensorType::kIq2Xxs, TensorType::kIq1S,   TensorType::kIq1M};
 
 // Types are ours by their names.
 std::optional<TensorType> SupportedType(uint32_t number) {

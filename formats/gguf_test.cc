@@ -184,7 +184,7 @@ TEST_F(GgufTest, RefusesLyingTensors) {
     return ErrorOf(Open(GgufWriter().RawTensor("t", type, std::move(shape), data, offset)));
   };
   EXPECT_EQ(error(0, {16}, 0), "no error");
-  EXPECT_THAT(error(16, {256}, 0), HasSubstr("tensor t: type IQ2_XXS is not supported"));
+  EXPECT_THAT(error(34, {256}, 0), HasSubstr("tensor t: type TQ1_0 is not supported"));
   EXPECT_THAT(error(999, {256}, 0), HasSubstr("type 999 is not supported"));
   EXPECT_THAT(error(0, {}, 0), HasSubstr("0 dimensions"));
   EXPECT_THAT(error(0, {1, 1, 1, 1, 1}, 0), HasSubstr("5 dimensions"));

@@ -72,6 +72,22 @@ uint32_t TypeNumber(TensorType type) {
       return 14;
     case TensorType::kIq4Nl:
       return 20;
+    case TensorType::kIq4Xs:
+      return 23;
+    case TensorType::kIq3S:
+      return 21;
+    case TensorType::kIq3Xxs:
+      return 18;
+    case TensorType::kIq2S:
+      return 22;
+    case TensorType::kIq2Xs:
+      return 17;
+    case TensorType::kIq2Xxs:
+      return 16;
+    case TensorType::kIq1S:
+      return 19;
+    case TensorType::kIq1M:
+      return 29;
     case TensorType::kBf16:
       return 30;
     case TensorType::kMxfp4:

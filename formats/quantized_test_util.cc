@@ -1,6 +1,7 @@
 #include "formats/quantized_test_util.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/codebook_blocks.h"
 #include "formats/dequantize.h"
 #include "formats/float16.h"
 
@@ -93,9 +95,9 @@ void PackSuperScales(const std::vector<int>& scales, const std::vector<int>& min
 void PutScales(TensorType type, absl::Span<const float> values, uint8_t* to) {
   const int max_code = MaxCode(type);
   const int elements = Traits(type).block_elements;
-  const int sub_block = type == TensorType::kQ4K || type == TensorType::kQ5K ? 32
-                        : elements == 256                                    ? 16
-                                                                             : elements;
+  const bool by_32 =
+      type == TensorType::kQ4K || type == TensorType::kQ5K || type == TensorType::kIq4Xs;
+  const int sub_block = by_32 ? 32 : elements == 256 ? 16 : elements;
   std::vector<float> spans, magnitudes, minima;
   for (const Range& range : Ranges(values, sub_block)) {
     spans.push_back((range.high - range.low) / static_cast<float>(max_code));
@@ -132,6 +134,16 @@ void PutScales(TensorType type, absl::Span<const float> values, uint8_t* to) {
       PutHalf(d, to);
       return PutHalf(dmin, to + 2);
     }
+    case TensorType::kIq4Xs: {
+      for (float& magnitude : magnitudes) magnitude = std::fabs(magnitude);
+      const std::vector<int> scales = Steps(magnitudes, 31, &d);
+      for (int part = 0; part < 8; ++part) {
+        const int scale = scales[part] + 32;
+        to[4 + part / 2] |= static_cast<uint8_t>((scale & 15) << (part % 2 * 4));
+        to[2 + part / 4] |= static_cast<uint8_t>((scale >> 4) << (part % 4 * 2));
+      }
+      return PutHalf(d, to);
+    }
     case TensorType::kQ6K: {
       const std::vector<int> scales = Steps(magnitudes, 127, &d);
       for (int i = 0; i < 16; ++i) to[192 + i] = static_cast<uint8_t>(scales[i]);
@@ -156,9 +168,80 @@ void PutScales(TensorType type, absl::Span<const float> values, uint8_t* to) {
   }
 }
 
+bool IsLattice(TensorType type) { return type >= TensorType::kIq3S && type <= TensorType::kIq1M; }
+
+// Which of the eight parts of a lattice's block a bit belongs to. The bits of d are left out.
+std::vector<std::pair<int, int>> PartsOfBits(TensorType type) {
+  const auto read = [type](const Bytes& block, int part) {
+    std::array<uint8_t, kQuantBlock + 2> all{};
+    ReadCodebookCodes(type, block.data(), part, all.data());
+    const CodebookScales scales = ReadCodebookScales(type, block.data());
+    all[kQuantBlock] = static_cast<uint8_t>(scales.halves[2 * part]);
+    all[kQuantBlock + 1] = static_cast<uint8_t>(scales.halves[2 * part + 1]);
+    return all;
+  };
+  std::vector<std::pair<int, int>> bits;
+  const Bytes none(Traits(type).block_bytes);
+  Bytes block = none;
+  for (int bit = 0; bit < Traits(type).block_bytes * 8; ++bit) {
+    block[bit / 8] = static_cast<uint8_t>(1 << bit % 8);
+    for (int part = 0; part < 8; ++part) {
+      if (read(block, part) != read(none, part)) bits.emplace_back(bit, part);
+    }
+    block[bit / 8] = 0;
+  }
+  return bits;
+}
+
+// Flips bits of indices, signs and scales as long as that lowers the error, in a few rounds: a
+// crude encoder for any lattice.
+std::string EncodeLattice(TensorType type, absl::Span<const float> values) {
+  static auto* const all_bits = new std::map<TensorType, std::vector<std::pair<int, int>>>;
+  std::vector<std::pair<int, int>>& bits = (*all_bits)[type];
+  if (bits.empty()) bits = PartsOfBits(type);
+  Bytes block(Traits(type).block_bytes);
+  const bool three = type == TensorType::kIq1S || type == TensorType::kIq1M;  // bits of a scale
+  float largest = 0;
+  for (int code = 0; code < 16; ++code) {
+    largest = std::max(largest, std::fabs(static_cast<float>(CodeValue(type, code))));
+  }
+  const float d = Ranges(values, 256)[0].magnitude /
+                  (largest * CodebookUnit(type) * static_cast<float>(three ? 15 : 31));
+  if (type == TensorType::kIq1M) {
+    const uint16_t half = FloatToHalf(d);
+    for (int i = 0; i < 4; ++i) block[49 + 2 * i] = static_cast<uint8_t>((half >> (4 * i)) << 4);
+  } else {
+    PutHalf(d, block.data());
+  }
+  const auto error = [&](int part) {
+    const QuantizedElements read = ReadBlock(type, block.data(), part);
+    float sum = 0;
+    for (int i = 0; i < kQuantBlock; ++i) {
+      const float value = static_cast<float>(CodeValue(type, read.codes[i])) * read.scales[i / 16];
+      sum += std::pow(value - values[part * kQuantBlock + i], 2.0f);
+    }
+    return sum;
+  };
+  float errors[8];
+  for (int part = 0; part < 8; ++part) errors[part] = error(part);
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& [bit, part] : bits) {
+      block[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+      const float flipped = error(part);
+      if (flipped < errors[part]) {
+        errors[part] = flipped;
+      } else {
+        block[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+      }
+    }
+  }
+  return {block.begin(), block.end()};
+}
+
 }  // namespace
 
 std::string EncodeQuantized(TensorType type, absl::Span<const float> values) {
+  if (IsLattice(type)) return EncodeLattice(type, values);
   Bytes block(Traits(type).block_bytes);
   PutScales(type, values, block.data());
   std::vector<int> codes;

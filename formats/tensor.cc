@@ -13,7 +13,10 @@ const TensorTypeTraits& Traits(TensorType type) {
       {"Q2_K", 256, 84, true, 0},     {"Q3_K", 256, 110, true, 4},  {"Q4_K", 256, 144, true, 0},
       {"Q5_K", 256, 176, true, 0},    {"Q6_K", 256, 210, true, 32}, {"IQ4_NL", 32, 18, true, 0},
       {"MXFP4", 32, 17, true, 0},     {"U8", 1, 1, false, 0},       {"INT4_32", 32, 24, true, 0},
-      {"INT4_128", 128, 72, true, 0}, {"I32", 1, 4, false, 0},      {"I64", 1, 8, false, 0}};
+      {"INT4_128", 128, 72, true, 0}, {"I32", 1, 4, false, 0},      {"I64", 1, 8, false, 0},
+      {"IQ4_XS", 256, 136, true, 0},  {"IQ3_S", 256, 110, true, 0}, {"IQ3_XXS", 256, 98, true, 0},
+      {"IQ2_S", 256, 82, true, 0},    {"IQ2_XS", 256, 74, true, 0}, {"IQ2_XXS", 256, 66, true, 0},
+      {"IQ1_S", 256, 50, true, 0},    {"IQ1_M", 256, 56, true, 0}};
   return kTraits[static_cast<int>(type)];
 }
 

@@ -23,6 +23,8 @@ namespace millrace {
 //   kQ4K, kQ5K: code * (d * scale) - dmin * minimum, 6 bits each, a block of 32.
 //   kQ6K, kQ3K: (code - 32 or 4) * (d * scale), a half of 16; scales of 8 and 6 bits.
 //   kQ2K: code * (d * scale) - dmin * minimum, 4 bits each, a half of 16.
+//   kIq4Xs, kIq3*, kIq2*, kIq1*: table[code] * (d * scale), of codes that are looked up in lattices
+//          (codebook_blocks.h).
 // kInt4x32, kInt4x128 are our own: f32 scale, f32 minimum, then for each 32 elements q[16] as in
 //   kQ4_1; an element is code * scale + minimum. The 4-bit weights of a folder's linears
 //   (packed_weight.h) are presented as such blocks and hold any f16 or bf16 scale exactly.
@@ -51,8 +53,16 @@ enum class TensorType {
   kInt4x128,
   kI32,
   kI64,
+  kIq4Xs,
+  kIq3S,
+  kIq3Xxs,
+  kIq2S,
+  kIq2Xs,
+  kIq2Xxs,
+  kIq1S,
+  kIq1M,
 };
-inline constexpr int kNumTensorTypes = 21;
+inline constexpr int kNumTensorTypes = 29;
 
 struct TensorTypeTraits {
   std::string_view name;

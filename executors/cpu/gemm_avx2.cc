@@ -156,12 +156,13 @@ struct SuperScales {
   alignas(32) float minima_[8][kLanes];
 };
 
-template <bool kWithMinima>
+template <bool kWithMinima, int kDivisor = 1>
 struct HalfScales {
   static constexpr bool kMinima = kWithMinima;
   static constexpr bool kHalves = true;
   HalfScales(const uint8_t* header, int row) {
-    const __m256 d = LoadHalves8(header + 2 * row);
+    __m256 d = LoadHalves8(header + 2 * row);
+    if constexpr (kDivisor != 1) d = _mm256_mul_ps(d, _mm256_set1_ps(1.0f / kDivisor));
     const __m256 dmin = LoadHalves8(header + 32 + 2 * row);
     for (int half = 0; half < 16; ++half) {
       const __m256i bytes = LoadInts(header + 64 + 64 * (half / 4) + 4 * row);
@@ -331,6 +332,25 @@ void GemmQ5K(const GemmTile& tile) {
 }
 void GemmQ6K(const GemmTile& tile) {
   ForRows<Quantized<TileKind::kQ6K, SixBits, HalfScales<false>, 32>>(tile);
+}
+void GemmIq4Xs(const GemmTile& tile) {
+  ForRows<Quantized<TileKind::kIq4Xs, Codebook<kIq4NlTable>, HalfScales<false>, 128>>(tile);
+}
+void GemmIq3S(const GemmTile& tile) {
+  ForRows<Quantized<TileKind::kIq3S, Codebook<kIq3STable>, HalfScales<false>, 128>>(tile);
+}
+void GemmIq3Xxs(const GemmTile& tile) {
+  ForRows<
+      Quantized<TileKind::kIq3Xxs, Codebook<kIq3XxsTable>, HalfScales<false, kIq3XxsDivisor>, 128>>(
+      tile);
+}
+void GemmIq2(const GemmTile& tile) {
+  ForRows<Quantized<TileKind::kIq2, Codebook<kIq2Table>, HalfScales<false, kIq2Divisor>, 128>>(
+      tile);
+}
+void GemmIq1(const GemmTile& tile) {
+  ForRows<Quantized<TileKind::kIq1, Codebook<kIq1Table>, HalfScales<false, kIq1Divisor>, 128>>(
+      tile);
 }
 
 }  // namespace millrace::cpu::avx2

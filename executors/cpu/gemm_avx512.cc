@@ -140,13 +140,15 @@ struct SuperScales {
   alignas(64) float minima_[8][kLanes];
 };
 
-// Scales of the 16 halves of 8 blocks: int8, or nibbles with minima in the high ones.
-template <bool kWithMinima>
+// Scales of the 16 halves of 8 blocks: int8, or nibbles with minima in the high ones. d is divided
+// by a power of two.
+template <bool kWithMinima, int kDivisor = 1>
 struct HalfScales {
   static constexpr bool kMinima = kWithMinima;
   static constexpr bool kHalves = true;
   explicit HalfScales(const uint8_t* header) {
-    const __m512 d = LoadHalves(header);
+    __m512 d = LoadHalves(header);
+    if constexpr (kDivisor != 1) d = _mm512_mul_ps(d, _mm512_set1_ps(1.0f / kDivisor));
     const __m512 dmin = LoadHalves(header + 32);
     for (int half = 0; half < 16; ++half) {
       const __m512i bytes = _mm512_load_si512(header + 64 + 64 * (half / 4));
@@ -318,5 +320,20 @@ void GemmQ3K(const GemmTile& tile) { Gemm<TileKind::kQ3K, Nibbles, HalfScales<fa
 void GemmQ4K(const GemmTile& tile) { Gemm<TileKind::kQ4K, Nibbles, SuperScales, 0>(tile); }
 void GemmQ5K(const GemmTile& tile) { Gemm<TileKind::kQ5K, FiveBits, SuperScales, 0>(tile); }
 void GemmQ6K(const GemmTile& tile) { Gemm<TileKind::kQ6K, SixBits, HalfScales<false>, 32>(tile); }
+void GemmIq4Xs(const GemmTile& tile) {
+  Gemm<TileKind::kIq4Xs, Codebook<kIq4NlTable>, HalfScales<false>, 128>(tile);
+}
+void GemmIq3S(const GemmTile& tile) {
+  Gemm<TileKind::kIq3S, Codebook<kIq3STable>, HalfScales<false>, 128>(tile);
+}
+void GemmIq3Xxs(const GemmTile& tile) {
+  Gemm<TileKind::kIq3Xxs, Codebook<kIq3XxsTable>, HalfScales<false, kIq3XxsDivisor>, 128>(tile);
+}
+void GemmIq2(const GemmTile& tile) {
+  Gemm<TileKind::kIq2, Codebook<kIq2Table>, HalfScales<false, kIq2Divisor>, 128>(tile);
+}
+void GemmIq1(const GemmTile& tile) {
+  Gemm<TileKind::kIq1, Codebook<kIq1Table>, HalfScales<false, kIq1Divisor>, 128>(tile);
+}
 
 }  // namespace millrace::cpu::avx512

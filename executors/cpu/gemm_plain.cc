@@ -109,5 +109,10 @@ void GemmQ3K(const GemmTile& tile) { Quantized(TileKind::kQ3K, tile); }
 void GemmQ4K(const GemmTile& tile) { Quantized(TileKind::kQ4K, tile); }
 void GemmQ5K(const GemmTile& tile) { Quantized(TileKind::kQ5K, tile); }
 void GemmQ6K(const GemmTile& tile) { Quantized(TileKind::kQ6K, tile); }
+void GemmIq4Xs(const GemmTile& tile) { Quantized(TileKind::kIq4Xs, tile); }
+void GemmIq3S(const GemmTile& tile) { Quantized(TileKind::kIq3S, tile); }
+void GemmIq3Xxs(const GemmTile& tile) { Quantized(TileKind::kIq3Xxs, tile); }
+void GemmIq2(const GemmTile& tile) { Quantized(TileKind::kIq2, tile); }
+void GemmIq1(const GemmTile& tile) { Quantized(TileKind::kIq1, tile); }
 
 }  // namespace millrace::cpu::plain

@@ -25,6 +25,11 @@ namespace millrace::cpu {
   void GemmQ6K(const GemmTile& tile);                                                            \
   void GemmInt4x32(const GemmTile& tile);                                                        \
   void GemmInt4x128(const GemmTile& tile);                                                       \
+  void GemmIq4Xs(const GemmTile& tile);                                                          \
+  void GemmIq3S(const GemmTile& tile);                                                           \
+  void GemmIq3Xxs(const GemmTile& tile);                                                         \
+  void GemmIq2(const GemmTile& tile);                                                            \
+  void GemmIq1(const GemmTile& tile);                                                            \
   void Attention(const AttentionTile& tile);                                                     \
   void Store(const float* x, int width, Form form, void* out);                                   \
   void Norm(const float* x, const float* weight, int size, int width, float epsilon, Form form,  \

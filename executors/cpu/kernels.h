@@ -51,6 +51,7 @@ inline constexpr float kLeastQuantized = 0x1p-121f;
 //     and minima of the blocks; 256 bytes
 //   of 8 blocks (Q6_K, Q3_K, Q2_K): [16] f16 d, [16] f16 dmin (of Q2_K), [4][16][4 bytes] scales of
 //     the 16 half blocks: int8, of Q2_K a nibble for the scale and a high one for the minimum; 320
+//   of 8 blocks (IQ4_XS, IQ3_S, IQ3_XXS, and IQ2 and IQ1 of any width): as Q6_K; d is to be divided
 // (the last group has as many blocks as are left, its header is whole). Codes of a block are
 //   4 bits: [4][16 rows][4 bytes]; byte b of dword j has element 4j + b in its low nibble and
 //     element 16 + 4j + b in its high one. Q3_K's 3 bits and Q2_K's 2 lie like this, too.
@@ -78,8 +79,13 @@ enum class TileKind : int8_t {
   kQ6K,
   kInt4x32,
   kInt4x128,
+  kIq4Xs,
+  kIq3S,
+  kIq3Xxs,
+  kIq2,
+  kIq1,
 };
-inline constexpr int kNumTileKinds = 17;
+inline constexpr int kNumTileKinds = 22;
 
 // Bytes of a tile's parts, of the quantized kinds.
 struct TileLayout {
@@ -105,13 +111,31 @@ inline constexpr TileLayout kTileLayouts[kNumTileKinds] = {
     {8, 320, 384},  // Q6_K
     {1, 128, 256},  // INT4_32
     {4, 128, 256},  // INT4_128
+    {8, 320, 256},  // IQ4_XS
+    {8, 320, 256},  // IQ3_S
+    {8, 320, 256},  // IQ3_XXS
+    {8, 320, 256},  // IQ2
+    {8, 320, 256},  // IQ1
 };
 
-// The values of the codes of IQ4_NL and MXFP4, + 128.
+// The values of the codes of IQ4_NL, MXFP4 and the types of formats/codebook_blocks.h, + 128.
 inline constexpr uint8_t kIq4NlTable[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                             129, 141, 153, 166, 181, 197, 217, 241};
 inline constexpr uint8_t kMxfp4Table[16] = {128, 129, 130, 131, 132, 134, 136, 140,
                                             128, 127, 126, 125, 124, 122, 120, 116};
+inline constexpr uint8_t kIq3STable[16] = {129, 131, 133, 135, 137, 139, 141, 143,
+                                           127, 125, 123, 121, 119, 117, 115, 113};
+inline constexpr uint8_t kIq3XxsTable[16] = {132, 140, 148, 156, 164, 172, 180, 190,
+                                             124, 116, 108, 100, 92,  84,  76,  66};
+inline constexpr uint8_t kIq2Table[16] = {136, 153, 171, 128, 128, 128, 128, 128,
+                                          120, 103, 85,  128, 128, 128, 128, 128};
+inline constexpr uint8_t kIq1Table[16] = {121, 129, 137, 128, 128, 128, 128, 128,
+                                          119, 127, 135, 128, 128, 128, 128, 128};
+
+// What their d is divided by: powers of two.
+inline constexpr int kIq3XxsDivisor = 4;
+inline constexpr int kIq2Divisor = 8;
+inline constexpr int kIq1Divisor = 8;
 
 // y = x * W^T for the 16 rows of one tile and `rows` tokens. Prefetches beyond the tile's end,
 // where the next one is read.

@@ -39,11 +39,33 @@ int Value(TileKind kind, int code) {
     case TileKind::kQ8_0:
       return code - 128;
     case TileKind::kIq4Nl:
+    case TileKind::kIq4Xs:
       return kIq4NlTable[code] - 128;
+    case TileKind::kIq3S:
+      return kIq3STable[code] - 128;
+    case TileKind::kIq3Xxs:
+      return kIq3XxsTable[code] - 128;
+    case TileKind::kIq2:
+      return kIq2Table[code] - 128;
+    case TileKind::kIq1:
+      return kIq1Table[code] - 128;
     case TileKind::kMxfp4:
       return kMxfp4Table[code] - 128;
     default:
       return code;
+  }
+}
+
+float Divisor(TileKind kind) {
+  switch (kind) {
+    case TileKind::kIq3Xxs:
+      return kIq3XxsDivisor;
+    case TileKind::kIq2:
+      return kIq2Divisor;
+    case TileKind::kIq1:
+      return kIq1Divisor;
+    default:
+      return 1;
   }
 }
 
@@ -97,9 +119,14 @@ ScaleAndMinimum ReadScale(TileKind kind, const uint8_t* header, int block, int h
     case TileKind::kQ5K:
       return SuperScale(header, block, row);
     case TileKind::kQ3K:
-    case TileKind::kQ6K: {
+    case TileKind::kQ6K:
+    case TileKind::kIq4Xs:
+    case TileKind::kIq3S:
+    case TileKind::kIq3Xxs:
+    case TileKind::kIq2:
+    case TileKind::kIq1: {
       const auto scale = static_cast<int8_t>(HeaderByte(header + 64, 2 * block + half, row));
-      return {LoadHalf(header + 2 * row) * static_cast<float>(scale)};
+      return {LoadHalf(header + 2 * row) / Divisor(kind) * static_cast<float>(scale)};
     }
     case TileKind::kQ2K: {
       const uint8_t both = HeaderByte(header + 64, 2 * block + half, row);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "executors/cpu/tile_block.h"
+#include "formats/codebook_blocks.h"
 #include "formats/dequantize.h"
 #include "formats/float16.h"
 
@@ -65,7 +66,8 @@ void TileElements(const uint8_t* row, int64_t columns, int lane, uint8_t* tile) 
 }
 
 // The numbers of the group that block `block` of the file begins or is in.
-void TileHeader(TileKind kind, const uint8_t* from, int block, int lane, uint8_t* header) {
+void TileHeader(const TileFormat& format, const uint8_t* from, int block, int lane,
+                uint8_t* header) {
   const auto half = [&](int at, int to) { std::memcpy(header + to + 2 * lane, from + at, 2); };
   // `count` bytes in dwords of 16 rows.
   const auto bytes = [&](const uint8_t* source, int count) {
@@ -73,7 +75,7 @@ void TileHeader(TileKind kind, const uint8_t* from, int block, int lane, uint8_t
       std::memcpy(header + 64 + 16 * i + 4 * lane, source + i, 4);
     }
   };
-  switch (kind) {
+  switch (format.kind) {
     case TileKind::kInt4x32:
     case TileKind::kInt4x128:
       std::memcpy(header + 4 * lane, from, 4);
@@ -102,6 +104,15 @@ void TileHeader(TileKind kind, const uint8_t* from, int block, int lane, uint8_t
       int8_t scales[16];
       ReadScalesQ3K(from + 96, scales);
       return bytes(reinterpret_cast<const uint8_t*>(scales), 16);
+    }
+    case TileKind::kIq4Xs:
+    case TileKind::kIq3S:
+    case TileKind::kIq3Xxs:
+    case TileKind::kIq2:
+    case TileKind::kIq1: {
+      const CodebookScales scales = ReadCodebookScales(format.type, from);
+      std::memcpy(header + 2 * lane, &scales.d, sizeof(scales.d));
+      return bytes(reinterpret_cast<const uint8_t*>(scales.halves), 16);
     }
     case TileKind::kQ2K:
       half(80, 0);
@@ -161,7 +172,7 @@ void TileBlocks(const TileFormat& format, const uint8_t* row, int lane, uint8_t*
   const int nibbles = NibblesAt(format.kind);
   for (int b = 0; b < format.depth; ++b) {
     const uint8_t* from = row + static_cast<size_t>(b / blocks) * traits.block_bytes;
-    if (b % blocks == 0) TileHeader(format.kind, from, b, lane, tile + GroupOffset(format.kind, b));
+    if (b % blocks == 0) TileHeader(format, from, b, lane, tile + GroupOffset(format.kind, b));
     uint8_t* to = tile + CodesOffset(format.kind, b) + 4 * lane;
     if (nibbles > 0) {
       from += nibbles + b % blocks * kBlock / 2;
@@ -213,6 +224,19 @@ std::optional<TileKind> TileKindOf(TensorType type) {
       return TileKind::kInt4x32;
     case TensorType::kInt4x128:
       return TileKind::kInt4x128;
+    case TensorType::kIq4Xs:
+      return TileKind::kIq4Xs;
+    case TensorType::kIq3S:
+      return TileKind::kIq3S;
+    case TensorType::kIq3Xxs:
+      return TileKind::kIq3Xxs;
+    case TensorType::kIq2S:
+    case TensorType::kIq2Xs:
+    case TensorType::kIq2Xxs:
+      return TileKind::kIq2;
+    case TensorType::kIq1S:
+    case TensorType::kIq1M:
+      return TileKind::kIq1;
     case TensorType::kFp8E4m3:
     case TensorType::kU8:
     case TensorType::kI32:

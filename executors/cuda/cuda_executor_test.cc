@@ -213,7 +213,8 @@ TEST(CudaExecutorTest, AgreesWithDoublePrecision) {
 TEST(CudaExecutorTest, QuantizedFilesOfEveryKindAgreeWithDoublePrecision) {
   using enum TensorType;
   for (const TensorType type :
-       {kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kIq4Nl, kMxfp4}) {
+       {kQ4_0,  kQ4_1,  kQ5_0,  kQ5_1, kQ8_0,   kQ2K,  kQ3K,   kQ4K,    kQ5K,  kQ6K,
+        kIq4Nl, kMxfp4, kIq4Xs, kIq3S, kIq3Xxs, kIq2S, kIq2Xs, kIq2Xxs, kIq1S, kIq1M}) {
     TinyLlama model = SmallModel(type, type);
     model.hidden = 256;
     model.heads = 4;

@@ -38,6 +38,22 @@ std::optional<kernels::StoredType> StoredTypeOf(TensorType type) {
       return kernels::StoredType::kInt4x32;
     case TensorType::kInt4x128:
       return kernels::StoredType::kInt4x128;
+    case TensorType::kIq4Xs:
+      return kernels::StoredType::kIq4Xs;
+    case TensorType::kIq3S:
+      return kernels::StoredType::kIq3S;
+    case TensorType::kIq3Xxs:
+      return kernels::StoredType::kIq3Xxs;
+    case TensorType::kIq2S:
+      return kernels::StoredType::kIq2S;
+    case TensorType::kIq2Xs:
+      return kernels::StoredType::kIq2Xs;
+    case TensorType::kIq2Xxs:
+      return kernels::StoredType::kIq2Xxs;
+    case TensorType::kIq1S:
+      return kernels::StoredType::kIq1S;
+    case TensorType::kIq1M:
+      return kernels::StoredType::kIq1M;
     case TensorType::kFp8E4m3:
     case TensorType::kU8:
     case TensorType::kI32:

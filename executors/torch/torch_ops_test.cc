@@ -74,7 +74,7 @@ class TorchOpsTest : public TinyModelTest {};
 TEST_F(TorchOpsTest, EveryTypeOfWeights) {
   using enum TensorType;
   for (const TensorType type : {kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ2K, kQ3K,
-                                kQ4K, kQ5K, kQ6K, kIq4Nl, kMxfp4}) {
+                                kQ4K, kQ5K, kQ6K, kIq4Nl, kMxfp4, kIq4Xs, kIq3S, kIq2Xxs, kIq1M}) {
     SCOPED_TRACE(Traits(type).name);
     const TinyLlama model{.architecture = type == kF16 ? "qwen3" : "llama",
                           .hidden = 256,

@@ -2,6 +2,7 @@
 
 #include "kernels/device_util.cuh"
 #include "kernels/weights/dequantize.h"
+#include "kernels/weights/lattice_blocks.cuh"
 #include "kernels/weights/stored_blocks.cuh"
 
 namespace millrace::kernels {
@@ -111,6 +112,22 @@ cudaError_t LaunchDequantize(const DequantizeArgs& args, cudaStream_t stream) {
       return LaunchQuantized<Int4<32>>(args, stream);
     case StoredType::kInt4x128:
       return LaunchQuantized<Int4<128>>(args, stream);
+    case StoredType::kIq4Xs:
+      return LaunchQuantized<Iq4Xs>(args, stream);
+    case StoredType::kIq3S:
+      return LaunchQuantized<Iq3S>(args, stream);
+    case StoredType::kIq3Xxs:
+      return LaunchQuantized<Iq3Xxs>(args, stream);
+    case StoredType::kIq2S:
+      return LaunchQuantized<Iq2S>(args, stream);
+    case StoredType::kIq2Xs:
+      return LaunchQuantized<Iq2Xs>(args, stream);
+    case StoredType::kIq2Xxs:
+      return LaunchQuantized<Iq2Xxs>(args, stream);
+    case StoredType::kIq1S:
+      return LaunchQuantized<Iq1S>(args, stream);
+    case StoredType::kIq1M:
+      return LaunchQuantized<Iq1M>(args, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -12,7 +12,8 @@
 namespace millrace::kernels {
 
 // The types of a model's weights but for FP8, named and laid out as in formats/tensor.h: blocks of
-// 32 elements, of 256 where the name ends in K, and of 128 for kInt4x128.
+// 32 elements, of 256 where the name ends in K and for all kIq but kIq4Nl, and of 128 for
+// kInt4x128.
 enum class StoredType : uint8_t {
   kF32,
   kF16,
@@ -31,6 +32,14 @@ enum class StoredType : uint8_t {
   kMxfp4,
   kInt4x32,
   kInt4x128,
+  kIq4Xs,
+  kIq3S,
+  kIq3Xxs,
+  kIq2S,
+  kIq2Xs,
+  kIq2Xxs,
+  kIq1S,
+  kIq1M,
 };
 
 struct DequantizeArgs {

@@ -16,10 +16,12 @@
 namespace millrace::kernels {
 
 inline constexpr StoredType kQuantizedTypes[] = {
-    StoredType::kQ8_0,    StoredType::kQ4_1,    StoredType::kQ4_0,  StoredType::kQ5_0,
-    StoredType::kQ5_1,    StoredType::kQ2K,     StoredType::kQ3K,   StoredType::kQ4K,
-    StoredType::kQ5K,     StoredType::kQ6K,     StoredType::kIq4Nl, StoredType::kMxfp4,
-    StoredType::kInt4x32, StoredType::kInt4x128};
+    StoredType::kQ8_0,    StoredType::kQ4_1,     StoredType::kQ4_0,  StoredType::kQ5_0,
+    StoredType::kQ5_1,    StoredType::kQ2K,      StoredType::kQ3K,   StoredType::kQ4K,
+    StoredType::kQ5K,     StoredType::kQ6K,      StoredType::kIq4Nl, StoredType::kMxfp4,
+    StoredType::kInt4x32, StoredType::kInt4x128, StoredType::kIq4Xs, StoredType::kIq3S,
+    StoredType::kIq3Xxs,  StoredType::kIq2S,     StoredType::kIq2Xs, StoredType::kIq2Xxs,
+    StoredType::kIq1S,    StoredType::kIq1M};
 
 // Returns formats/tensor.h's name of a quantized type.
 inline TensorType TensorTypeOf(StoredType type) {
@@ -50,6 +52,22 @@ inline TensorType TensorTypeOf(StoredType type) {
       return TensorType::kInt4x32;
     case StoredType::kInt4x128:
       return TensorType::kInt4x128;
+    case StoredType::kIq4Xs:
+      return TensorType::kIq4Xs;
+    case StoredType::kIq3S:
+      return TensorType::kIq3S;
+    case StoredType::kIq3Xxs:
+      return TensorType::kIq3Xxs;
+    case StoredType::kIq2S:
+      return TensorType::kIq2S;
+    case StoredType::kIq2Xs:
+      return TensorType::kIq2Xs;
+    case StoredType::kIq2Xxs:
+      return TensorType::kIq2Xxs;
+    case StoredType::kIq1S:
+      return TensorType::kIq1S;
+    case StoredType::kIq1M:
+      return TensorType::kIq1M;
     default:
       return TensorType::kQ8_0;
   }
@@ -72,6 +90,7 @@ inline std::vector<int> HalvesOf(StoredType type) {
     case StoredType::kMxfp4:
     case StoredType::kInt4x32:
     case StoredType::kInt4x128:
+    case StoredType::kIq1M:
       return {};
     default:
       return {0};
@@ -98,6 +117,13 @@ inline StoredTensor MakeQuantized(StoredType type, size_t size, uint32_t seed) {
     for (const int offset : HalvesOf(type)) {
       const __half number = __float2half(draw(random));
       std::memcpy(block + offset, &number, sizeof(number));
+    }
+    if (type == StoredType::kIq1M) {  // four bits of the number in each of four words
+      const uint16_t number = __half_as_ushort(__float2half(draw(random)));
+      for (int word = 0; word < 4; ++word) {
+        uint8_t& high = block[49 + 2 * word];
+        high = static_cast<uint8_t>((high & 15) | (number >> (4 * word) & 15) << 4);
+      }
     }
     if (type == StoredType::kMxfp4) block[0] = static_cast<uint8_t>(i % 252);
     if (type == StoredType::kInt4x32 || type == StoredType::kInt4x128) {
