@@ -7,6 +7,8 @@
 #include "formats/folder_file.h"
 #include "formats/json_fields.h"
 #include "formats/model_text.h"
+#include "formats/sentencepiece_model.h"
+#include "formats/tekken.h"
 #include "formats/tokenizer_json.h"
 #include "formats/tokenizer_json_parts.h"
 
@@ -16,6 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kTokenizer[] = "tokenizer.json";
+constexpr char kTekken[] = "tekken.json";
+constexpr char kSentencePiece[] = "tokenizer.model";
 constexpr char kConfig[] = "tokenizer_config.json";
 constexpr char kSpecialTokens[] = "special_tokens_map.json";
 constexpr char kTemplate[] = "chat_template.jinja";
@@ -81,7 +85,8 @@ class TokenIndex {
 };
 
 // {"32000": {"content": "<|im_end|>", "special": true, ...}, ...}
-absl::Status ReadAddedTokens(const JsonFields& config, TokenizerSpec* spec, TokenIndex* index) {
+absl::Status ReadAddedTokens(const JsonFields& config, const char* tokenizer, TokenizerSpec* spec,
+                             TokenIndex* index) {
   MILLRACE_ASSIGN_OR_RETURN(const JsonFields list, config.Object("added_tokens_decoder"));
   absl::flat_hash_map<int32_t, size_t> places;  // in spec->added, by id
   for (size_t i = 0; i < spec->added.size(); ++i) places.emplace(spec->added[i].id, i);
@@ -99,7 +104,7 @@ absl::Status ReadAddedTokens(const JsonFields& config, TokenizerSpec* spec, Toke
     if (const std::string* other = index->Text(token.id); other != nullptr) {
       if (*other != token.content) {
         return fields.Bad("content", StrCat("is \"", Printable(token.content), "\", but ",
-                                            kTokenizer, " has \"", Printable(*other), "\" there"));
+                                            tokenizer, " has \"", Printable(*other), "\" there"));
       }
     }
     index->Add(token.id, token.content);
@@ -155,18 +160,73 @@ absl::StatusOr<std::string> ReadTemplate(const fs::path& folder, const Json& con
   return ReadTemplateField(old, kOldTemplate);
 }
 
-absl::StatusOr<TokenizerSpec> ReadTokenizer(const fs::path& folder) {
-  if (!HasFolderFile(folder, kTokenizer)) {
-    return absl::NotFoundError(
-        StrCat(kTokenizer,
-               ": the folder has none. Tokenizers in other files (tokenizer.model, vocab.json, "
-               "tekken.json) are not read: have transformers write one (AutoTokenizer."
-               "from_pretrained(...).save_pretrained(...)), or name a GGUF file of the same "
-               "vocabulary with --tokenizer"));
+// A folder's tokenizer, and what files other than tokenizer.json say beside it.
+struct FolderTokenizer {
+  const char* file = kTokenizer;
+  TokenizerSpec spec;
+  SentencePieceTexts texts;  // empty of tokenizer.json, which names no special tokens
+};
+
+// The order is AutoTokenizer's.
+absl::StatusOr<FolderTokenizer> ReadTokenizer(const fs::path& folder) {
+  FolderTokenizer read;
+  if (HasFolderFile(folder, kTokenizer)) {
+    MILLRACE_ASSIGN_OR_RETURN(const MappedFile file,
+                              OpenFolderFile(folder, kTokenizer, kMaxTokenizerBytes));
+    MILLRACE_ASSIGN_OR_RETURN(read.spec, ReadTokenizerJson(file.text(), kTokenizer));
+    return read;
   }
-  MILLRACE_ASSIGN_OR_RETURN(const MappedFile file,
-                            OpenFolderFile(folder, kTokenizer, kMaxTokenizerBytes));
-  return ReadTokenizerJson(file.text(), kTokenizer);
+  if (HasFolderFile(folder, kTekken)) {
+    MILLRACE_ASSIGN_OR_RETURN(const MappedFile file,
+                              OpenFolderFile(folder, kTekken, kMaxTokenizerBytes));
+    MILLRACE_ASSIGN_OR_RETURN(read.spec, ReadTekken(file.text(), kTekken));
+    read.file = kTekken;
+    read.texts = {.bos = "<s>", .eos = "</s>", .unknown = "<unk>", .pad = "<pad>"};
+    return read;
+  }
+  if (HasFolderFile(folder, kSentencePiece)) {
+    MILLRACE_ASSIGN_OR_RETURN(MappedFile mapped,
+                              OpenFolderFile(folder, kSentencePiece, kMaxTokenizerBytes));
+    const auto file = std::make_shared<const MappedFile>(std::move(mapped));
+    MILLRACE_ASSIGN_OR_RETURN(SentencePieceTokenizer model,
+                              ReadSentencePieceModel(file->text(), kSentencePiece));
+    read.file = kSentencePiece;
+    read.spec = std::move(model.spec);
+    read.spec.owner = file;
+    read.texts = std::move(model.texts);
+    return read;
+  }
+  return absl::NotFoundError(StrCat(
+      kTokenizer, ": the folder has none, and neither ", kTekken, " nor ", kSentencePiece,
+      ". Tokenizers in other files (vocab.json, spiece.model) are not read: have transformers "
+      "write one (AutoTokenizer.from_pretrained(...).save_pretrained(...)), or name a GGUF file of "
+      "the same vocabulary with --tokenizer"));
+}
+
+// A special token that the config names, or that it takes away with null, goes before the file's.
+void SetDefault(const Json& config, const char* name, const std::string& file,
+                std::optional<std::string>* text) {
+  if (!file.empty() && !config.contains(name)) *text = file;
+}
+
+// Puts BOS, and EOS if the config wants it, around texts, and reads what LlamaTokenizer reads of
+// the space in front of them.
+absl::Status ReadFrame(const JsonFields& config, TokenizerSpec* spec) {
+  MILLRACE_ASSIGN_OR_RETURN(const bool add_bos, config.BoolOr("add_bos_token", true));
+  MILLRACE_ASSIGN_OR_RETURN(const bool add_eos, config.BoolOr("add_eos_token", false));
+  spec->frame.clear();
+  if (add_bos && spec->bos.has_value()) spec->frame.push_back(spec->bos);
+  spec->frame.push_back(std::nullopt);
+  if (add_eos && spec->eos.has_value()) spec->frame.push_back(spec->eos);
+  MILLRACE_ASSIGN_OR_RETURN(const bool prefix, config.BoolOr("add_prefix_space", true));
+  MILLRACE_ASSIGN_OR_RETURN(const bool legacy, config.BoolOr("legacy", true));
+  for (NormalizerSpec& step : spec->normalizers) {
+    auto* const normalizer = std::get_if<SentencePieceNormalizer>(&step);
+    if (normalizer == nullptr) continue;
+    normalizer->dummy_prefix = normalizer->dummy_prefix && prefix;
+    normalizer->prefix_first_only = !legacy;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -174,13 +234,18 @@ absl::StatusOr<TokenizerSpec> ReadTokenizer(const fs::path& folder) {
 absl::StatusOr<ModelText> ReadFolderText(const std::string& path) {
   const fs::path folder(path);
   ModelText text;
-  MILLRACE_ASSIGN_OR_RETURN(text.tokenizer, ReadTokenizer(folder));
+  MILLRACE_ASSIGN_OR_RETURN(FolderTokenizer read, ReadTokenizer(folder));
+  text.tokenizer = std::move(read.spec);
   MILLRACE_ASSIGN_OR_RETURN(const Json json, ReadIfThere(folder, kConfig));
+  SetDefault(json, "bos_token", read.texts.bos, &text.bos);
+  SetDefault(json, "eos_token", read.texts.eos, &text.eos);
+  SetDefault(json, "unk_token", read.texts.unknown, &text.unknown);
+  SetDefault(json, "pad_token", read.texts.pad, &text.pad);
   const JsonFields config(json, StrCat(kConfig, ": "));
   TokenIndex index(text.tokenizer);
   MILLRACE_RETURN_IF_ERROR(ReadTokens(config, &text));
   if (config.Find("added_tokens_decoder") != nullptr) {
-    MILLRACE_RETURN_IF_ERROR(ReadAddedTokens(config, &text.tokenizer, &index));
+    MILLRACE_RETURN_IF_ERROR(ReadAddedTokens(config, read.file, &text.tokenizer, &index));
   } else {
     MILLRACE_ASSIGN_OR_RETURN(const Json map, ReadIfThere(folder, kSpecialTokens));
     MILLRACE_RETURN_IF_ERROR(ReadTokens(JsonFields(map, StrCat(kSpecialTokens, ": ")), &text));
@@ -192,6 +257,9 @@ absl::StatusOr<ModelText> ReadFolderText(const std::string& path) {
   text.tokenizer.eos = id(text.eos);
   text.tokenizer.pad = id(text.pad);
   if (text.tokenizer.eos.has_value()) text.tokenizer.end_of_generation = {*text.tokenizer.eos};
+  if (read.file != kTokenizer) {
+    MILLRACE_RETURN_IF_ERROR(ReadFrame(config, &text.tokenizer));
+  }
   MILLRACE_ASSIGN_OR_RETURN(text.chat_template, ReadTemplate(folder, json));
   return text;
 }

@@ -34,6 +34,10 @@ absl::StatusOr<ModelText> ReadModelText(const std::string& path);
 // Reads those of a folder, as transformers' AutoTokenizer does:
 // - tokenizer.json is the tokenizer, its post_processor the frame (add_bos_token and
 //   add_prefix_space beside it change nothing);
+// - without it, tekken.json (tekken.h), then tokenizer.model (sentencepiece_model.h): BOS stands in
+//   front of a text unless add_bos_token is false, EOS behind it if add_eos_token is true;
+//   add_prefix_space: false takes SentencePiece's space in front away, and legacy: false puts it
+//   before the whole text alone, not behind each special token;
 // - tokenizer_config.json (may be missing) names bos_token, eos_token, unk_token and pad_token, and
 //   its added_tokens_decoder changes and adds tokens. One without that field is of an older kind,
 //   and special_tokens_map.json goes before it;
@@ -42,7 +46,7 @@ absl::StatusOr<ModelText> ReadModelText(const std::string& path);
 // clean_up_tokenization_spaces is not read: transformers leaves it out for BPE, and no text that is
 // shown as it comes can have it.
 //
-// Errors name the file and the field: NOT_FOUND for a folder without tokenizer.json,
+// Errors name the file and the field: NOT_FOUND for a folder without one of these files,
 // INVALID_ARGUMENT for what is damaged or lies, UNIMPLEMENTED for a kind that is not known.
 absl::StatusOr<ModelText> ReadFolderText(const std::string& folder);
 

@@ -144,7 +144,7 @@ TEST_F(ModelTextTest, NamesTheFileAndTheFieldOfALie) {
 
 TEST_F(ModelTextTest, WithoutATokenizerSaysWhatToDo) {
   std::filesystem::remove(folder_ + "/tokenizer.json");
-  Write("tokenizer.model", "x");
+  Write("vocab.json", "{}");
   EXPECT_THAT(Error(), HasSubstr("tokenizer.json: the folder has none"));
   EXPECT_THAT(Error(), HasSubstr("--tokenizer"));
 }

@@ -1,13 +1,12 @@
 #include "formats/tokenizer_gguf.h"
 
-#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/score_merges.h"
 #include "formats/tokenizer_patterns.h"
 #include "formats/tokenizer_pre.h"
 
@@ -46,49 +45,13 @@ absl::Status AddMerges(const GgufTokenizer& gguf, BpeModelSpec* bpe) {
   return absl::OkStatus();
 }
 
-bool BeginsCharacter(char byte) { return (byte & 0xc0) != 0x80; }
-
-size_t CountCharacters(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), BeginsCharacter));
-}
-
-// SentencePiece's BPE merges whatever pair makes the token of the highest score. As a list, in the
-// order in which transformers writes it: every pair of tokens that makes a token.
 void AddMergesByScore(const GgufTokenizer& gguf, BpeModelSpec* bpe) {
-  struct Pair {
-    float score;
-    size_t left_characters, right_characters;
-    std::string_view left, right;
-  };
-  absl::flat_hash_map<std::string_view, size_t, StringHash> ids;
-  ids.reserve(gguf.tokens.size());
-  for (size_t id = 0; id < gguf.tokens.size(); ++id) ids[gguf.tokens[id]] = id;
-  std::vector<Pair> pairs;
-  std::vector<std::pair<std::pair<size_t, size_t>, size_t>> cuts;  // ids of the parts, place
+  std::vector<VocabularyEntry> tokens;
+  tokens.reserve(gguf.tokens.size());
   for (size_t id = 0; id < gguf.tokens.size(); ++id) {
-    const std::string_view token = gguf.tokens[id];
-    cuts.clear();
-    for (size_t at = 1; at < token.size(); ++at) {
-      if (!BeginsCharacter(token[at])) continue;
-      const auto left = ids.find(token.substr(0, at));
-      if (left == ids.end()) continue;
-      const auto right = ids.find(token.substr(at));
-      if (right != ids.end()) cuts.push_back({{left->second, right->second}, at});
-    }
-    std::sort(cuts.begin(), cuts.end());
-    for (const auto& cut : cuts) {
-      const std::string_view left = token.substr(0, cut.second), right = token.substr(cut.second);
-      pairs.push_back(
-          {gguf.scores[id], CountCharacters(left), CountCharacters(right), left, right});
-    }
+    tokens.push_back({gguf.tokens[id], static_cast<int32_t>(id), gguf.scores[id]});
   }
-  std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
-    if (a.score != b.score) return a.score > b.score;
-    if (a.left_characters != b.left_characters) return a.left_characters > b.left_characters;
-    return a.right_characters > b.right_characters;
-  });
-  bpe->merges.reserve(pairs.size());
-  for (const Pair& pair : pairs) bpe->merges.emplace_back(pair.left, pair.right);
+  bpe->merges = MergesByScore(tokens);
 }
 
 // Spaces as U+2581, bytes where a character has no token, and back.

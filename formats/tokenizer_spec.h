@@ -38,6 +38,7 @@ struct AddedTokenSpec {
   bool lstrip = false;       // takes white space before it along
   bool rstrip = false;
   bool normalized = false;  // matched in normalized text, by its normalized content
+  bool verbatim = false;    // with `normalized`: by its content as it is
   bool special = false;     // matched only where special text is parsed, hidden from output
 };
 
@@ -66,8 +67,22 @@ struct PrependNormalizer {
 struct PrecompiledNormalizer {
   std::string charsmap;  // SentencePiece's precompiled_charsmap, in its binary form
 };
-using NormalizerSpec = std::variant<SimpleNormalizer, StripNormalizer, Replacement,
-                                    PrependNormalizer, PrecompiledNormalizer>;
+// All that SentencePiece itself does to a text (sentencepiece_normalizer.h): its own steps differ
+// from those that tokenizer.json makes of them where a symbol is user-defined, white space ends a
+// text, or characters combine.
+struct SentencePieceNormalizer {
+  std::string charsmap;           // as PrecompiledNormalizer's, or empty
+  std::vector<std::string> kept;  // texts that are left as they are: user-defined symbols
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;  // spaces become U+2581
+  // A space that is put before the text, or behind it.
+  bool dummy_prefix = true;
+  bool prefix_first_only = false;  // not where an added token stands before
+  bool suffix = false;
+};
+using NormalizerSpec =
+    std::variant<SimpleNormalizer, StripNormalizer, Replacement, PrependNormalizer,
+                 PrecompiledNormalizer, SentencePieceNormalizer>;
 
 // ---- Pre-tokenizers ----
 
@@ -106,7 +121,8 @@ using PreTokenizerSpec = std::variant<SimplePreTokenizer, SplitPreTokenizer, Met
 struct VocabularyEntry {
   std::string_view text;
   int32_t id = 0;
-  double score = 0;  // of Unigram
+  double score = 0;     // of Unigram
+  bool in_text = true;  // false: no text spells it, as it is a control token or stands for a byte
 };
 struct BpeModelSpec {
   std::vector<std::pair<std::string_view, std::string_view>> merges;  // the best first
@@ -116,6 +132,8 @@ struct BpeModelSpec {
   bool fuse_unknown = false;
   bool byte_fallback = false;  // unknown characters as "<0x41>", where all of their bytes are there
   bool ignore_merges = false;  // a piece that is a token as it stands is taken whole
+  // Successive merges that make the same token have one rank, and the leftmost of them is taken.
+  bool one_rank_a_token = false;
 };
 struct UnigramModelSpec {
   std::optional<int32_t> unknown;

@@ -25,6 +25,9 @@ constexpr std::string_view kText[] = {"tokenizer.json",          "tokenizer_conf
                                       "special_tokens_map.json", "chat_template.jinja",
                                       "chat_template.json",      "generation_config.json"};
 
+// Tokenizers, of which the first one that is there is read.
+constexpr std::string_view kTokenizers[] = {"tokenizer.json", "tekken.json", "tokenizer.model"};
+
 // Optional files of an encoder in the format of sentence-transformers.
 constexpr std::string_view kPooling[] = {"modules.json", "sentence_bert_config.json",
                                          "config_sentence_transformers.json",
@@ -107,7 +110,12 @@ absl::StatusOr<std::string> SelectGguf(const std::vector<std::string>& files,
 absl::StatusOr<Selection> Select(const std::vector<std::string>& files, const std::string& wanted,
                                  HubContent content) {
   Selection selection;
-  const char* const main = content == HubContent::kText ? "tokenizer.json" : kConfig;
+  const auto there = [&](std::string_view name) { return Contains(files, name); };
+  const auto* const tokenizer = std::find_if(std::begin(kTokenizers), std::end(kTokenizers), there);
+  const bool none = tokenizer == std::end(kTokenizers);
+  const std::string main(content != HubContent::kText ? kConfig
+                         : none                       ? kTokenizers[0]
+                                                      : *tokenizer);
   if (!wanted.empty() || !Contains(files, main)) {
     if (wanted.empty() && std::none_of(files.begin(), files.end(), IsGguf)) {
       return absl::NotFoundError(StrCat("has neither ", main, " nor a .gguf file"));
@@ -126,6 +134,9 @@ absl::StatusOr<Selection> Select(const std::vector<std::string>& files, const st
     for (const std::string_view name : kPooling) SelectIfThere(files, name, selection);
   }
   for (const std::string_view name : kText) SelectIfThere(files, name, selection);
+  for (const auto* name = kTokenizers + 1; !none && name <= tokenizer; ++name) {
+    SelectIfThere(files, *name, selection);
+  }
   if (content != HubContent::kModel) return selection;
   if (Contains(files, kWeightsIndex)) {
     selection.has_index = true;

@@ -54,6 +54,21 @@ TEST(SelectionTest, TakesWhatSaysHowAnEncoderIsPooled) {
               ElementsAre("tokenizer.json"));
 }
 
+TEST(SelectionTest, TakesTheTokenizerThatWillBeRead) {
+  const auto selected = [](const Names& files, HubContent content) {
+    return Select(files, "", content)->files;
+  };
+  EXPECT_THAT(selected({"config.json", "tokenizer.model", "model.safetensors"}, HubContent::kModel),
+              UnorderedElementsAre("config.json", "tokenizer.model", "model.safetensors"));
+  EXPECT_THAT(selected({"tekken.json", "tokenizer.model"}, HubContent::kText),
+              ElementsAre("tekken.json"));
+  EXPECT_THAT(selected({"tokenizer.model", "tokenizer.json"}, HubContent::kText),
+              ElementsAre("tokenizer.json"));
+  EXPECT_THAT(selected({"tokenizer.model"}, HubContent::kText), ElementsAre("tokenizer.model"));
+  EXPECT_THAT(ErrorOf(Select({"vocab.json"}, "", HubContent::kText).status()),
+              HasSubstr("has neither tokenizer.json nor a .gguf file"));
+}
+
 TEST(SelectionTest, AnIndexNamesTheShards) {
   const auto model =
       Select({"config.json", "model.safetensors.index.json", "consolidated.safetensors"}, "",

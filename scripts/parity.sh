@@ -33,6 +33,7 @@ make_reference shape
 make_reference pre
 make_reference class
 make_reference quantized
+make_reference sentencepiece
 make_reference tiny build/write_tiny_folders
 make_reference family build/write_tiny_folders
 make_reference embedding "$MINILM"
@@ -43,6 +44,7 @@ make_reference model "$MODEL"
 for file in "$made"/*; do
   case $file in
     *.h) committed=text/tokenizer/${file##*/} ;;
+    *.inc) committed=formats/${file##*/} ;;
     *) committed=tests/reference/${file##*/} ;;
   esac
   if "$python" tests/reference/same_reference.py "$file" "$committed"; then

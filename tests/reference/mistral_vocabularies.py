@@ -50,9 +50,9 @@ def load_sentencepiece(path):
 
 
 def mistral():
-    """Yields all of mistral-common's vocabularies: name, tokenizer, and an independent encoder."""
+    """Yields all of mistral-common's vocabularies: file, tokenizer, and an independent encoder."""
     folder = pathlib.Path(mistral_common.__file__).parent / "data"
     for path in sorted(folder.glob("tekken_*.json")):
-        yield (path.name, *load_tekken(path))
+        yield (path, *load_tekken(path))
     for path in sorted(folder.glob("*.model*")):
-        yield (path.name, *load_sentencepiece(path))
+        yield (path, *load_sentencepiece(path))

@@ -1,5 +1,5 @@
 // Tokenizes the texts that tokenizer_parity.py gives to Hugging Face's tokenizers:
-//     tokenize_lines TOKENIZER LINES    TOKENIZER: a GGUF file, or a tokenizer.json
+//     tokenize_lines TOKENIZER LINES    TOKENIZER: a GGUF file, a tokenizer.json, or a folder
 // LINES has a JSON string a line. For each: its ids with special text parsed, " | ", and without.
 // "!" and a message stand for what is refused.
 //     tokenize_lines TOKENIZER LINES seconds N
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 
 #include "base/status.h"
 #include "formats/gguf.h"
+#include "formats/model_text.h"
 #include "formats/tokenizer_gguf.h"
 #include "formats/tokenizer_json.h"
 #include "text/detokenizer.h"
@@ -29,6 +31,10 @@ std::string ReadAll(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> Load(const std::string& path) {
+  if (std::filesystem::is_directory(path)) {
+    MILLRACE_ASSIGN_OR_RETURN(const ModelText text, ReadFolderText(path));
+    return PipelineTokenizer::Create(text.tokenizer);
+  }
   if (path.ends_with(".json")) {
     MILLRACE_ASSIGN_OR_RETURN(const TokenizerSpec spec,
                               ReadTokenizerJson(ReadAll(path), "tokenizer.json"));

@@ -9,6 +9,7 @@ vocabulary or shape, with ~ for a space. Ends with 1 where an id differs.
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -132,19 +133,27 @@ def check_pre(_, models, work):
 
 def check_mistral(program, _, work):
     wrong = 0
-    for name, theirs, own in mistral_vocabularies.mistral():
-        if ONLY and name not in ONLY:
+    for file, theirs, own in mistral_vocabularies.mistral():
+        if ONLY and file.name not in ONLY:
             continue
         path = work / "tokenizer.json"
         theirs.save(str(path))
         texts = texts_for(theirs)
-        wrong += compare(name, theirs, program, path, texts, work)
-        mine, _ = ours(program, path, texts, work)
-        bad = [text for text, got in zip(texts, mine, strict=True) if got[1] != " ".join(map(str, own(text)))]
-        for text in bad[:SHOWN]:
-            print(f"  {text!r}")
-        print(f"{'':24} by its own library, {len(bad)} differ")
-        wrong += len(bad)
+        wrong += compare(file.name, theirs, program, path, texts, work)
+        # The file as it is, in a folder.
+        folder = work / file.name
+        folder.mkdir()
+        shutil.copy(file, folder / ("tekken.json" if file.suffix == ".json" else "tokenizer.model"))
+        (folder / "tokenizer_config.json").write_text('{"add_bos_token": false}')
+        expected = [" ".join(map(str, own(text))) for text in texts]
+        for source, what in ((path, "tokenizer.json"), (folder, "the file itself")):
+            mine, error = ours(program, source, texts, work)
+            assert mine is not None, error
+            bad = [text for text, got, ids in zip(texts, mine, expected, strict=True) if got[1] != ids]
+            for text in bad[:SHOWN]:
+                print(f"  {text!r}")
+            print(f"{'':24} {what} by its own library, {len(bad)} differ")
+            wrong += len(bad)
     return wrong
 
 

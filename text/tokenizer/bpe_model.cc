@@ -69,7 +69,7 @@ absl::Status BpeModel::AddVocabulary(const TokenizerSpec& spec) {
     most = std::max(most, entry.id);
     if (unknown && entry.text == *unknown) unknown_ = entry.id;
     const size_t begin = texts_.size();
-    if (entry.text.empty() || !AppendModelText(entry.text, &texts_)) continue;
+    if (entry.text.empty() || !entry.in_text || !AppendModelText(entry.text, &texts_)) continue;
     const std::string_view text = std::string_view(texts_).substr(begin);
     ids_.insert_or_assign(text, entry.id);
     longest_ = std::max(longest_, text.size());
@@ -85,6 +85,7 @@ absl::Status BpeModel::AddVocabulary(const TokenizerSpec& spec) {
 
 absl::Status BpeModel::AddMerges(const TokenizerSpec& spec) {
   const auto& merges = std::get<BpeModelSpec>(spec.model).merges;
+  const bool one_rank_a_token = std::get<BpeModelSpec>(spec.model).one_rank_a_token;
   const auto error = [&](size_t rank, std::string_view what) {
     return absl::InvalidArgumentError(StrCat("tokenizer: merges: entry ", rank, " \"",
                                              Printable(merges[rank].first), " ",
@@ -101,14 +102,15 @@ absl::Status BpeModel::AddMerges(const TokenizerSpec& spec) {
   ranks_.reserve(merges.size());
   merged_.resize(merges.size());
   std::string text;
+  size_t first = 0;  // of the merges that make the same token
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto& [first, second] = merges[rank];
+    const auto& [left_text, right_text] = merges[rank];
     text.clear();
-    bool spelled = AppendModelText(first, &text);
+    bool spelled = AppendModelText(left_text, &text);
     const size_t left_size = text.size();
-    spelled = spelled && AppendModelText(second, &text);
+    spelled = spelled && AppendModelText(right_text, &text);
     if (!spelled) {  // never met in a text, if it is there at all
-      if (named(first) && named(second)) continue;
+      if (named(left_text) && named(right_text)) continue;
       return error(rank, "spells no bytes");
     }
     const auto left = ids_.find(std::string_view(text).substr(0, left_size));
@@ -118,9 +120,11 @@ absl::Status BpeModel::AddMerges(const TokenizerSpec& spec) {
     text.erase(left_size, continuing_prefix_.size());
     const auto joined = ids_.find(text);
     if (joined == ids_.end()) return error(rank, "makes what is no token");
-    // The last one of equal pairs counts, as it does for Hugging Face's tokenizers.
-    ranks_.insert_or_assign(PairKey(left->second, right->second), static_cast<uint32_t>(rank));
     merged_[rank] = joined->second;
+    const bool same = one_rank_a_token && rank > 0 && merged_[rank - 1] == joined->second;
+    if (!same) first = rank;
+    // The last one of equal pairs counts, as it does for Hugging Face's tokenizers.
+    ranks_.insert_or_assign(PairKey(left->second, right->second), static_cast<uint32_t>(first));
     if (affixes_) continue;
     const std::string_view before =
         bytes_ ? left->first.substr(left->first.size() - 1) : LastCharacter(left->first);

@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "text/tokenizer/byte_spelling.h"
 #include "text/tokenizer/precompiled_charsmap.h"
+#include "text/tokenizer/sentencepiece_normalizer.h"
 #include "text/tokenizer/text_pattern.h"
 #include "text/tokenizer/unicode_forms.h"
 #include "text/utf8.h"
@@ -251,6 +252,9 @@ struct MakeStep {
     MILLRACE_ASSIGN_OR_RETURN(PrecompiledCharsmap charsmap,
                               PrecompiledCharsmap::Create(spec.charsmap));
     return std::make_unique<Precompiled>(std::move(charsmap));
+  }
+  MadeStep operator()(const SentencePieceNormalizer& spec) const {
+    return MakeSentencePieceStep(spec);
   }
 };
 

@@ -69,7 +69,7 @@ absl::Status PipelineTokenizer::AddTokens(const TokenizerSpec& spec) {
     if (token.special) special.insert(token.content);
   }
   for (AddedTokenSpec token : spec.added) {
-    if (token.normalized) {
+    if (token.normalized && !token.verbatim) {
       NormalizedText content = UnnormalizedText(token.content);
       MILLRACE_RETURN_IF_ERROR(normalizer_.Apply(&content));
       token.content = std::move(content.text);
@@ -136,6 +136,7 @@ absl::Status PipelineTokenizer::EncodeSection(std::string_view text, bool at_sta
   NormalizedText normalized;
   if (!normalizer_.empty()) {
     normalized = UnnormalizedText(text);
+    if (!at_start) normalized.first_bytes = 0;
     MILLRACE_RETURN_IF_ERROR(normalizer_.Apply(&normalized));
     whole = {normalized.text, normalized.first_bytes};
   }

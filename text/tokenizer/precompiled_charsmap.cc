@@ -79,6 +79,27 @@ std::optional<std::string_view> PrecompiledCharsmap::Find(std::string_view text)
   return std::nullopt;
 }
 
+std::optional<PrecompiledCharsmap::Prefix> PrecompiledCharsmap::FindLongest(
+    std::string_view text) const {
+  std::optional<Prefix> longest;
+  size_t node = Offset(trie_[0]);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const uint8_t byte = static_cast<uint8_t>(text[i]);
+    node ^= byte;
+    if (byte == 0 || node >= trie_.size() || Label(trie_[node]) != byte) break;
+    const uint32_t unit = trie_[node];
+    node ^= Offset(unit);
+    if (!HasLeaf(unit)) continue;
+    if (node >= trie_.size()) break;
+    const size_t at = Value(trie_[node]);
+    if (at >= texts_.size() || (texts_[at] & 0xc0) == 0x80) break;
+    const bool in_character = i + 1 < text.size() && (text[i + 1] & 0xc0) == 0x80;
+    if (in_character) continue;
+    longest = {i + 1, std::string_view(texts_).substr(at, texts_.find('\0', at) - at)};
+  }
+  return longest;
+}
+
 std::string PrecompiledCharsmap::Apply(std::string_view text, size_t most,
                                        size_t* first_bytes) const {
   std::string out;

@@ -25,6 +25,14 @@ class PrecompiledCharsmap {
   // size of what stems from it.
   std::string Apply(std::string_view text, size_t most, size_t* first_bytes = nullptr) const;
 
+  // The replacement of the first `size` bytes of a text: whole characters.
+  struct Prefix {
+    size_t size;
+    std::string_view replacement;
+  };
+  // Returns that of the longest beginning of `text` that the map knows, which SentencePiece takes.
+  std::optional<Prefix> FindLongest(std::string_view text) const;
+
  private:
   // Returns the replacement of the shortest beginning of `text` that the map knows.
   std::optional<std::string_view> Find(std::string_view text) const;

@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<const SubwordModel>> UnigramModel::Create(
   tokens.reserve(spec.vocabulary.size());
   double lowest = std::numeric_limits<double>::infinity();
   for (const VocabularyEntry& entry : spec.vocabulary) {
+    if (!entry.in_text) continue;
     tokens.emplace_back(entry.text, entry.id);
     if (model->scores_.size() <= static_cast<size_t>(entry.id)) {
       model->scores_.resize(static_cast<size_t>(entry.id) + 1);
