@@ -11,6 +11,8 @@
 #include <fstream>
 
 #include "base/strings.h"
+#include "formats/gguf_test_util.h"
+#include "formats/hf_test_util.h"
 #include "server/doctor/machine_memory.h"
 #include "server/doctor/memory_plan.h"
 
@@ -194,6 +196,44 @@ TEST(MemoryPlanTest, SaysWhatIsMissing) {
   EXPECT_THAT(MemoryPlanText(plan), HasSubstr("It does not fit: 2.0 MiB are missing."));
   plan.available = 4 << 20;
   EXPECT_THAT(MemoryPlanText(plan), HasSubstr("It fits.\n"));
+}
+
+uint64_t PlannedWeights(const std::string& path, Quantization quantization) {
+  Settings settings = Fake();
+  settings.device = Device::kCpu;
+  settings.quantization = quantization;
+  const auto plan = PlanMemory(settings, path);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? plan->parts[0].bytes : 0;
+}
+
+// Types of fewer bits than the CPU's codes have take the codes' bytes, FP8 those of BF16.
+TEST(MemoryPlanTest, CountsWeightsAsTheCpuKeepsThem) {
+  const std::string path = StrCat(::testing::TempDir(), "memory_plan_test_", getpid());
+  std::vector<uint64_t> planned;
+  TinyLlama model{.hidden = 256, .ffn = 256};
+  for (const TensorType type : {TensorType::kIq2Xxs, TensorType::kQ2K, TensorType::kIq4Xs}) {
+    model.linear_type = type;
+    TinyLlamaWriter(model).Write(path + ".gguf");
+    planned.push_back(PlannedWeights(path + ".gguf", Quantization::kNone));
+  }
+  EXPECT_EQ(planned[0], planned[1]);
+  EXPECT_EQ(planned[1], planned[2]);
+  EXPECT_GT(planned[0], std::filesystem::file_size(path + ".gguf") / 2);
+
+  model.linear_type = TensorType::kF32;
+  const auto of_folder = [&](const HfForm& form, Quantization quantization) {
+    WriteHfFolder(model, path, form);
+    return static_cast<double>(PlannedWeights(path, quantization));
+  };
+  for (const Quantization quantization : {Quantization::kNone, Quantization::kInt8}) {
+    const double bf16 = of_folder({.type = TensorType::kBf16}, quantization);
+    const double fp8 =
+        of_folder({.type = TensorType::kBf16, .quantization = QuantScheme{}}, quantization);
+    EXPECT_NEAR(fp8, bf16, 1024) << "the scales alone may be more";
+  }
+  std::filesystem::remove_all(path);
+  std::filesystem::remove(path + ".gguf");
 }
 
 TEST(MemoryPlanTest, RefusesWhatItCannotPlan) {
