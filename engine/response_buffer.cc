@@ -16,7 +16,7 @@ size_t Bytes(const OutputEvent& event) {
   size_t bytes = sizeof(event) + event.text.size() + event.tokens.size() * sizeof(Token);
   bytes += event.reasoning.size();
   for (const ToolCallDelta& call : event.calls) {
-    bytes += sizeof(call) + call.name.size() + call.arguments.size();
+    bytes += sizeof(call) + call.name.size() + call.arguments.size() + call.id.size();
   }
   for (const TokenDetail& detail : event.details) {
     bytes += sizeof(detail) + detail.bytes.size();

@@ -3,10 +3,12 @@
 #include <memory>
 #include <string>
 
+#include "engine/answer_text.h"
 #include "formats/tokenizer_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
+#include "text/tools/output_format.h"
 
 namespace millrace {
 namespace {
@@ -86,6 +88,38 @@ TEST(TextSetTest, ATemplateMayRefuseAConversation) {
   const auto refused = text->PromptTokens(User("hi"), kPlenty, SteadyTime::max());
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no"));
+}
+
+TEST(TextSetTest, ReasoningThatIsLeftInTheContentKeepsItsMarkers) {
+  TokenizerSpec spec;
+  spec.added = {{.id = 1, .content = "[THINK]", .special = true},
+                {.id = 2, .content = "[/THINK]", .special = true}};
+  spec.vocabulary = {{"a", 0}, {"[THINK]", 1}, {"[/THINK]", 2}};
+  spec.model = WordLevelModelSpec{"a"};
+  spec.frame = {std::nullopt};
+  spec.decoders = std::vector<DecoderSpec>{SimpleDecoder::kFuse};
+  const TextSet text(*PipelineTokenizer::Create(spec), absl::UnimplementedError(""),
+                     {.output = *OutputFormat::Choose("", "none", "mistral")});
+  const auto answer_to = [&](const GenerateRequest& request) {
+    AnswerText answer(&text.tokenizer(), &request);
+    answer.Parse(text.MakeParser(request, {}), "", &text.marker_tokens(), /*one_call=*/false);
+    OutputEvent event;
+    for (const Token token : {1, 0, 2, 0}) {
+      answer.Add({}, {.token = token}, /*is_stop_token=*/false, &event);
+    }
+    answer.FinishParsing(AnswerEnd::kWhole, &event);
+    return event;
+  };
+  GenerateRequest request;
+  request.prompt = Chat();
+  EXPECT_EQ(answer_to(request).text, "[THINK]a[/THINK]a");
+  request.parse_reasoning = true;
+  EXPECT_EQ(answer_to(request).text, "a");
+  EXPECT_EQ(answer_to(request).reasoning, "a");
+  // A text has no reasoning: special tokens are left out as they are asked to.
+  request.prompt = "a";
+  request.parse_reasoning = false;
+  EXPECT_EQ(answer_to(request).text, "aa");
 }
 
 TEST(TextSetTest, TruncatesAFramedTextToAnyLength) {

@@ -338,6 +338,48 @@ def test_reasoning_can_be_left_in(answers):
     assert client.chat.completions.create(model="fake", messages=MESSAGES).choices[0].message.content == THOUGHTS
 
 
+def test_a_call_in_a_thought_that_never_closes_is_a_call(answers):
+    client = answers("<think>I look. " + CALLS[len("Let me look. "):])
+    kwargs = dict(model="fake", messages=MESSAGES, tools=[WEATHER, TIME])
+    message = client.chat.completions.create(**kwargs).choices[0].message
+    assert message.reasoning_content == "I look." and not message.content
+    assert [call.function.name for call in message.tool_calls] == ["get_weather", "get_time"]
+    assert len(client.chat.completions.create(**kwargs, parallel_tool_calls=False).choices[0].message.tool_calls) == 1
+    _, reasoning, calls, finish = joined(client.chat.completions.create(**kwargs, stream=True))
+    assert reasoning == "I look." and len(calls) == 2 and finish == "tool_calls"
+
+
+def test_stop_strings_are_not_searched_in_the_reasoning(answers):
+    client = answers("<think>Is it a city? city.</think> It is a city.")
+    kwargs = dict(model="fake", messages=MESSAGES, stop=["city"])
+    choice = client.chat.completions.create(**kwargs).choices[0]
+    assert (choice.message.reasoning_content, choice.message.content) == ("Is it a city? city.", "It is a ")
+    assert choice.finish_reason == "stop" and choice.stop_reason == "city"
+    # Reasoning that is left in the content is searched.
+    choice = client.chat.completions.create(**kwargs, extra_body={"separate_reasoning": False}).choices[0]
+    assert choice.message.content == "<think>Is it a "
+
+
+def test_an_answer_may_go_on_inside_of_a_thought(answers):
+    client = answers("more</think> Yes.")
+    more = {"add_generation_prompt": False, "continue_final_message": True}
+    def go_on(content):
+        messages = MESSAGES + [{"role": "assistant", "content": content}]
+        message = client.chat.completions.create(model="fake", messages=messages, extra_body=more).choices[0].message
+        return getattr(message, "reasoning_content", None), message.content
+    assert go_on("<think>Okay, the") == ("more", "Yes.")
+    assert go_on("<think>Okay.</think> So") == (None, "more</think> Yes.")
+    assert go_on("So") == (None, "more</think> Yes.")
+
+
+def test_reasoning_in_channels_can_be_left_in(answers):
+    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+    client = answers(text, "--reasoning-parser", "openai_gptoss", "--tool-call-parser", "openai")
+    kwargs = dict(model="fake", messages=MESSAGES, extra_body={"separate_reasoning": False})
+    assert client.chat.completions.create(**kwargs).choices[0].message.content == text
+    assert client.chat.completions.create(**kwargs, tools=[TIME]).choices[0].message.content == text
+
+
 # ---- /v1/responses ----
 
 FLAT = {"type": "function", "name": "get_weather", "parameters": WEATHER["function"]["parameters"], "strict": False}

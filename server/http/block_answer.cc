@@ -98,7 +98,9 @@ void BlockAnswer::Take(OutputEvent event, std::string& body) {
       blocks_.push_back({.kind = AnswerBlock::Kind::kCall,
                          .index = blocks_.size(),
                          .name = std::move(call.name),
-                         .id = call.id.empty() ? ToolCallId(id_, 0, call.index) : call.id});
+                         .id = call.id.empty()
+                                   ? std::string(call_id_prefix()) + ToolCallId(id_, 0, call.index)
+                                   : std::move(call.id)});
       open_ = true;
       Open(blocks_.back(), body);
     }

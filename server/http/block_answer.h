@@ -43,6 +43,8 @@ class BlockAnswer : public Answer {
   bool Ping(HttpResponse& response, std::string& body) override;
 
  protected:
+  // Returns what the protocol's ids of calls begin with, but for those that the model itself gave.
+  virtual std::string_view call_id_prefix() const = 0;
   virtual void Begin(std::string& body) = 0;
   virtual void Open(const AnswerBlock& block, std::string& body) = 0;
   virtual void Delta(const AnswerBlock& block, std::string_view text, std::string& body) = 0;

@@ -93,7 +93,7 @@ void AppendBlock(std::string& out, const AnswerBlock& block, bool whole) {
       break;
     case AnswerBlock::Kind::kCall: {
       out += R"({"type":"tool_use","id":)";
-      AppendJsonString(out, "toolu_" + block.id);
+      AppendJsonString(out, block.id);
       out += R"(,"name":)";
       AppendJsonString(out, block.name);
       out += R"(,"input":)";

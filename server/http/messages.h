@@ -30,6 +30,7 @@ class MessagesAnswer : public BlockAnswer {
   using BlockAnswer::BlockAnswer;
 
  private:
+  std::string_view call_id_prefix() const override { return "toolu_"; }
   void Begin(std::string& body) override;
   void Open(const AnswerBlock& block, std::string& body) override;
   void Delta(const AnswerBlock& block, std::string_view text, std::string& body) override;

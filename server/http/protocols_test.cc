@@ -99,6 +99,26 @@ TEST(ToolRequestTest, ATurnWithCallsNeedsNoContent) {
             "messages[0].content");
 }
 
+// Templates of models that name their calls print the names again.
+TEST_F(ProtocolsTest, TheModelsOwnIdOfACallIsKept) {
+  endpoint_.engine().set_script([](const GenerateRequest&, ScriptedStream& stream) {
+    OutputEvent event;
+    event.tokens = {1};
+    event.calls = {{0, "f", "{}", "functions.f:0"}};
+    stream.Push(event);
+    stream.Push(FinishEvent());
+  });
+  EXPECT_EQ(Post("/v1/chat/completions",
+                 R"({"messages": [{"role": "user", "content": "x"}]})")["choices"][0]["message"]
+                                                                       ["tool_calls"][0]["id"],
+            "functions.f:0");
+  EXPECT_EQ(Post("/v1/responses", R"({"input": "x"})")["output"][0]["call_id"], "functions.f:0");
+  EXPECT_EQ(Post("/v1/messages",
+                 R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 9})")["content"]
+                                                                                        [0]["id"],
+            "functions.f:0");
+}
+
 TEST_F(ProtocolsTest, AChatShowsReasoningAndCalls) {
   const std::string body = With(With(kChat, "tools", kTools), "model", "null");
   const Json whole = Post("/v1/chat/completions", body);
@@ -112,21 +132,6 @@ TEST_F(ProtocolsTest, AChatShowsReasoningAndCalls) {
   const ClientResponse stream = Ask("POST", "/v1/chat/completions", With(body, "stream", "true"));
   EXPECT_THAT(stream.body, testing::HasSubstr(R"("delta":{"reasoning_content":"hm")"));
   EXPECT_THAT(stream.body, testing::HasSubstr(R"("delta":{"tool_calls":[{"index":0,"id":)"));
-}
-
-TEST_F(ProtocolsTest, ACallKeepsTheModelsOwnId) {
-  endpoint_.engine().set_script([](const GenerateRequest&, ScriptedStream& stream) {
-    OutputEvent event;
-    event.prompt_tokens = 5;
-    event.tokens = {1};
-    event.calls = {{.name = "f", .arguments = "{}", .id = "functions.f:0"}};
-    stream.Push(event);
-    stream.Push(FinishEvent());
-  });
-  const Json chat = Post("/v1/chat/completions", With(kChat, "tools", kTools));
-  EXPECT_EQ(chat["choices"][0]["message"]["tool_calls"][0]["id"], "functions.f:0");
-  const Json response = Post("/v1/responses", R"({"input": "q"})");
-  EXPECT_EQ(response["output"][0]["call_id"], "call_functions.f:0");
 }
 
 TEST_F(ProtocolsTest, TextsOfPartsAreKeptApart) {

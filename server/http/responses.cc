@@ -75,7 +75,7 @@ void ResponsesAnswer::AppendItem(std::string& out, const AnswerBlock& block, boo
   AppendJsonString(out, !whole ? "in_progress" : complete ? "completed" : "incomplete");
   if (block.kind == AnswerBlock::Kind::kCall) {
     out += R"(,"type":"function_call","call_id":)";
-    AppendJsonString(out, "call_" + block.id);
+    AppendJsonString(out, block.id);
     out += R"(,"name":)";
     AppendJsonString(out, block.name);
     out += R"(,"arguments":)";
@@ -209,7 +209,7 @@ void ResponsesAnswer::Keep(std::string json) {
         break;
       case AnswerBlock::Kind::kCall:
         answer.tool_calls.push_back(
-            {.id = "call_" + block.id, .name = block.name, .arguments = block.text});
+            {.id = block.id, .name = block.name, .arguments = block.text});
         break;
     }
   }

@@ -38,6 +38,7 @@ class ResponsesAnswer : public BlockAnswer {
                   std::shared_ptr<ResponseStore> store, Engine& engine, const Wake& wake);
 
  private:
+  std::string_view call_id_prefix() const override { return "call_"; }
   void Begin(std::string& body) override;
   void Open(const AnswerBlock& block, std::string& body) override;
   void Delta(const AnswerBlock& block, std::string_view text, std::string& body) override;

@@ -14,7 +14,7 @@ bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
 bool IsScalar(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-         c == '+' || c == '.';
+         c == '+' || c == '.' || c == '_';
 }
 
 }  // namespace
@@ -27,13 +27,13 @@ bool DecodeJsonString(const std::string& text, std::string* value) {
 }
 
 JsonStep JsonExtent::Step(char c) {
-  if (in_string_) {
+  if (quote_ != '\0') {
     if (escaped_) {
       escaped_ = false;
     } else if (c == '\\') {
       escaped_ = true;
-    } else if (c == '"') {
-      in_string_ = false;
+    } else if (c == quote_) {
+      quote_ = '\0';
       return open_.empty() ? JsonStep::kEnd : JsonStep::kMore;
     }
     return JsonStep::kMore;
@@ -44,8 +44,11 @@ JsonStep JsonExtent::Step(char c) {
     return JsonStep::kBad;
   }
   switch (c) {
+    case '\'':
+      if (top) return JsonStep::kBad;
+      [[fallthrough]];
     case '"':
-      in_string_ = true;
+      quote_ = c;
       return JsonStep::kMore;
     case '{':
     case '[':
@@ -70,11 +73,18 @@ JsonStep JsonCallReader::Step(char c) {
     std::string key;
     if (!DecodeJsonString(text_, &key)) return JsonStep::kBad;
     member_ = Member::kOther;
-    if (key == "name" && !has_name_) member_ = Member::kName;
+    state_ = State::kColon;
+    if (keyed_) {
+      if (has_name_ || key.empty()) return JsonStep::kBad;
+      name_ = std::move(key);
+      has_name_ = true;
+      member_ = Member::kArguments;
+      return JsonStep::kMore;
+    }
+    if ((key == "name" || key == "tool_name") && !has_name_) member_ = Member::kName;
     if ((key == "arguments" || key == "parameters") && !has_arguments_) {
       member_ = Member::kArguments;
     }
-    state_ = State::kColon;
     return JsonStep::kMore;
   }
   if (state_ == State::kInValue) return StepInValue(c);

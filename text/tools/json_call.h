@@ -19,23 +19,28 @@ enum class JsonStep {
   kBad,     // this is no JSON
 };
 
-// Finds the end of one JSON value. Checks brackets and strings, and leaves the rest to readers.
+// Finds the end of one JSON value. Checks brackets and strings, which within brackets may stand in
+// single quotes, too, and words, and leaves the rest to readers.
 class JsonExtent {
  public:
   JsonStep Step(char c);
 
  private:
-  std::string open_;  // the brackets that are open, outermost first
-  bool in_string_ = false;
+  std::string open_;   // the brackets that are open, outermost first
+  char quote_ = '\0';  // of the string that is open
   bool escaped_ = false;
   bool scalar_ = false;  // a number or a word has begun
   bool begun_ = false;
 };
 
 // Reads {"name": "…", "arguments": {…}} in any order of its members, whose other members are passed
-// over. The arguments may also be called `parameters`, and may be a string with JSON in it.
+// over. The name may also be called `tool_name`, and the arguments `parameters`, and they may be a
+// string with JSON in it.
 class JsonCallReader {
  public:
+  // `keyed`: the object is {"NAME": {…}} instead.
+  explicit JsonCallReader(bool keyed = false) : keyed_(keyed) {}
+
   // Reads a byte of the object, the first of which is its bracket.
   JsonStep Step(char c);
 
@@ -55,6 +60,7 @@ class JsonCallReader {
   JsonStep StepInValue(char c);
   bool EndValue();
 
+  bool keyed_;
   State state_ = State::kBegin;
   JsonExtent extent_;
   std::string text_;  // of the key, or of a value that is kept whole

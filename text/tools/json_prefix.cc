@@ -215,8 +215,7 @@ std::string JsonPrefix::Completion() const {
     default:
       break;
   }
-  const bool string = state_ == State::kString || state_ == State::kEscape || state_ == State::kHex;
-  if (string && key_) text += ": null";
+  if (in_string() && key_) text += ": null";
   for (size_t i = open_.size(); i > 0; --i) text += open_[i - 1] == '{' ? '}' : ']';
   return text;
 }

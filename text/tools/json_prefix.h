@@ -17,6 +17,14 @@ class JsonPrefix {
   bool complete() const;
   // Returns whether a byte other than white space has come.
   bool begun() const { return state_ != State::kValue || !open_.empty(); }
+  // Returns what the next byte belongs to, or may begin.
+  bool in_string() const {
+    return state_ == State::kString || state_ == State::kEscape || state_ == State::kHex;
+  }
+  bool in_escape() const { return state_ == State::kEscape; }
+  bool wants_key() const { return state_ == State::kKey || state_ == State::kFirstKey; }
+  bool wants_value() const { return state_ == State::kValue || state_ == State::kFirstValue; }
+  bool wants_comma() const { return state_ == State::kNext || (!open_.empty() && NumberMayEnd()); }
   // Returns a text that makes the value whole: what is open is closed, what is missing is null.
   std::string Completion() const;
 

@@ -6,12 +6,14 @@
 #include "base/strings.h"
 #include "text/tools/content_writer.h"
 #include "text/tools/json_call.h"
+#include "text/tools/json_mender.h"
 #include "text/tools/marker_scanner.h"
 
 namespace millrace {
 namespace {
 
 constexpr size_t kMaxHeader = 512;
+constexpr size_t kMaxId = 128;
 
 std::vector<std::string> AllMarkers(const MarkedFormat& format) {
   std::vector<std::string> all = format.open;
@@ -28,11 +30,16 @@ class MarkedParser : public OutputParser {
 
   void Commit(OutputDelta*) override { forced_ = state_ != State::kContent; }
 
-  void Finish(AnswerEnd, OutputDelta* out) override {
+  void Finish(AnswerEnd end, OutputDelta* out) override {
     content_.Add(outside_.Take(), out);
     raw_ += inside_.Take();
     const bool begun = state_ == State::kArguments || (state_ == State::kObject && announced_);
-    if (state_ != State::kContent && !begun && !after_call() && !forced_) content_.Add(raw_, out);
+    if (begun) {
+      FinishArguments(end, out);
+      complete_ += end == AnswerEnd::kWhole ? 1 : 0;
+    } else if (state_ != State::kContent && !after_call() && !forced_) {
+      content_.Add(raw_, out);
+    }
     content_.Finish(out);
   }
 
@@ -126,7 +133,7 @@ class MarkedParser : public OutputParser {
 
   void BeginObject(char c, OutputDelta* out) {
     state_ = State::kObject;
-    reader_ = JsonCallReader();
+    reader_ = JsonCallReader(format_.keyed);
     announced_ = false;
     StepObject(c, out);
   }
@@ -138,6 +145,7 @@ class MarkedParser : public OutputParser {
       if (!announced_) return Abandon(out);
       // Small models forget the object's own bracket.
       complete_ += reader_.has_all_arguments() ? 1 : 0;
+      FinishArguments(AnswerEnd::kWhole, out);
       content_.SkipSpace();
       Abandon(out);
       return StepContent(c, out);
@@ -150,7 +158,7 @@ class MarkedParser : public OutputParser {
       if (!known) return Abandon(out);
       Announce(out);
     }
-    if (announced_) out->AddArguments(calls_ - 1, reader_.TakeArguments());
+    if (announced_) AddArguments(reader_.TakeArguments(), out);
     if (ended) EndCall(out, reader_.announced());
   }
 
@@ -159,11 +167,25 @@ class MarkedParser : public OutputParser {
     raw_.clear();
     content_.DropSpace();
     out->BeginCall(calls_++, reader_.name());
-    out->AddArguments(calls_ - 1, reader_.TakeArguments());
+    mender_ = JsonMender();
+    AddArguments(reader_.TakeArguments(), out);
+  }
+
+  void AddArguments(std::string_view text, OutputDelta* out) {
+    std::string mended;
+    mender_.Add(text, &mended);
+    out->AddArguments(calls_ - 1, mended);
+  }
+
+  void FinishArguments(AnswerEnd end, OutputDelta* out) {
+    std::string rest;
+    mender_.Finish(end, &rest);
+    out->AddArguments(calls_ - 1, rest);
   }
 
   void EndCall(OutputDelta* out, bool has_arguments) {
     if (!has_arguments) out->AddArguments(calls_ - 1, "{}");
+    FinishArguments(AnswerEnd::kWhole, out);
     ++complete_;
     raw_.clear();
     forced_ = false;
@@ -183,7 +205,8 @@ class MarkedParser : public OutputParser {
       raw_ += c;
       return Abandon(out);
     }
-    out->BeginCall(calls_++, name, IdOf(header_));
+    out->BeginCall(calls_++, name, IdOf(header_, name));
+    mender_ = JsonMender();
     raw_.clear();
     content_.DropSpace();
     extent_ = JsonExtent();
@@ -191,32 +214,47 @@ class MarkedParser : public OutputParser {
     StepArguments(c, out);
   }
 
-  // Returns the id that the header has beside the name, or nothing.
-  std::string IdOf(std::string_view header) const {
-    const size_t end = format_.id_end.empty() ? header.npos : header.find(format_.id_end);
-    if (end == header.npos) return "";
-    header = Trim(header.substr(0, end));
-    return header.find(':') == header.npos ? "" : std::string(header);
-  }
-
   std::string NameOf(std::string name) const {
     for (const std::string& before : format_.before_name) {
       if (const size_t at = name.find(before); at != name.npos) name.erase(0, at + before.size());
     }
     for (const std::string& after : format_.after_name) {
-      if (const size_t at = name.find(after); at != name.npos) name.resize(at);
+      const size_t at = name.find(after);
+      if (at == name.npos) continue;
+      // A word may follow, as of a fence; two are prose.
+      const std::string_view rest = Trim(std::string_view(name).substr(at + after.size()));
+      if (rest.find_first_of(" \n\t") != rest.npos) return "";
+      name.resize(at);
     }
     while (!name.empty() && (name.back() == '\n' || name.back() == ' ')) name.pop_back();
     return std::all_of(name.begin(), name.end(), IsCallNameByte) ? name : std::string();
   }
 
+  // Returns the id that the model gave the call; "" if it gave none, or one that it gave
+  // before.
+  std::string IdOf(std::string_view header, std::string_view name) {
+    const size_t end = format_.after_id.empty() ? header.npos : header.find(format_.after_id);
+    if (end == header.npos) return "";
+    header = header.substr(0, end);
+    const size_t begin = header.find(format_.before_id);
+    if (begin == header.npos) return "";
+    std::string id(Trim(header.substr(begin + format_.before_id.size())));
+    const bool valid = !id.empty() && id != name && id.size() <= kMaxId &&
+                       std::all_of(id.begin(), id.end(), IsCallNameByte) &&
+                       std::find(ids_.begin(), ids_.end(), id) == ids_.end();
+    if (!valid) return "";
+    ids_.push_back(id);
+    return id;
+  }
+
   void StepArguments(char c, OutputDelta* out) {
     const JsonStep step = extent_.Step(c);
     if (step == JsonStep::kBad) {
+      FinishArguments(AnswerEnd::kWhole, out);
       raw_ = c;
       return Abandon(out);
     }
-    out->AddArguments(calls_ - 1, std::string_view(&c, 1));
+    AddArguments(std::string_view(&c, 1), out);
     if (step == JsonStep::kEnd) EndCall(out, /*has_arguments=*/true);
   }
 
@@ -239,8 +277,10 @@ class MarkedParser : public OutputParser {
   bool forced_ = false;     // the text from here on is a call for certain
   JsonCallReader reader_;
   JsonExtent extent_;
+  JsonMender mender_;  // of the call's arguments
   std::string header_;
-  std::string raw_;  // what becomes content if it turns out to be no call
+  std::vector<std::string> ids_;  // of the calls so far
+  std::string raw_;               // what becomes content if it turns out to be no call
   int32_t calls_ = 0;
   int32_t section_calls_ = 0;  // calls before this section
   int32_t complete_ = 0;

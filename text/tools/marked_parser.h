@@ -1,5 +1,5 @@
 // Tool calls between markers, in JSON: Hermes and Qwen, Llama 3, Mistral, DeepSeek V3, Granite,
-// Kimi.
+// Kimi, Cohere, Apertus.
 #ifndef MILLRACE_TEXT_TOOLS_MARKED_PARSER_H_
 #define MILLRACE_TEXT_TOOLS_MARKED_PARSER_H_
 
@@ -12,17 +12,23 @@
 namespace millrace {
 
 // How calls are written. A call is either an object with a name and arguments, or a header, which
-// has the name, and the arguments after it.
+// has the name, and the arguments after it. What is no JSON of the arguments is mended
+// (JsonMender).
 struct MarkedFormat {
   std::vector<std::string> open;  // markers before a call, or before a list of calls
   std::vector<std::string> close;
+  // A call is an object whose only key is the name, before its arguments.
+  bool keyed = false;
   // An answer that begins with an object that names a tool is a call.
   bool bare = false;
   // The texts around the name in a header; the name ends before the last one that is there.
   std::vector<std::string> before_name;
   std::vector<std::string> after_name;
   bool header = false;
-  std::string id_end;  // what stands before it in a header is the call's id; may be empty
+  // In a header, the texts around the id that the model gives the call. The first may be empty: the
+  // header begins with it. Without the second there is none.
+  std::string before_id = {};
+  std::string after_id = {};
   // Bytes between calls that mean nothing, beside white space.
   std::string separators = ",;[]";
 };

@@ -38,8 +38,11 @@ ToolFormat Llama3() {
 }
 
 ToolFormat Mistral(bool header) {
-  MarkedFormat format{
-      .open = {"[TOOL_CALLS]"}, .after_name = {"[CALL_ID]", "[ARGS]"}, .header = true};
+  MarkedFormat format{.open = {"[TOOL_CALLS]"},
+                      .after_name = {"[CALL_ID]", "[ARGS]"},
+                      .header = true,
+                      .before_id = "[CALL_ID]",
+                      .after_id = "[ARGS]"};
   return header ? Marked("mistral", std::move(format), "[TOOL_CALLS]", "[ARGS]")
                 : Marked("mistral", std::move(format), "[TOOL_CALLS] [{\"name\": \"",
                          "\", \"arguments\": ");
@@ -88,7 +91,7 @@ ToolFormat Kimi() {
                  .before_name = {"functions."},
                  .after_name = {"<|tool_call_argument_begin|>", ":"},
                  .header = true,
-                 .id_end = "<|tool_call_argument_begin|>"},
+                 .after_id = "<|tool_call_argument_begin|>"},
                 "<|tool_calls_section_begin|><|tool_call_begin|>functions.",
                 ":0<|tool_call_argument_begin|>");
 }
@@ -136,6 +139,41 @@ ToolFormat MiniMax() {
              "<minimax:tool_call>\n<invoke name=\"", "\">\n");
 }
 
+ToolFormat Apriel() {
+  return Marked("apriel", {.open = {"<tool_calls>"}, .close = {"</tool_calls>"}},
+                "<tool_calls>[{\"name\": \"", "\", \"arguments\": ");
+}
+
+ToolFormat Apertus() {
+  return Marked("apertus",
+                {.open = {"<|tools_prefix|>"}, .close = {"<|tools_suffix|>"}, .keyed = true},
+                "<|tools_prefix|>[{\"", "\": ");
+}
+
+ToolFormat Cohere() {
+  return Marked("cohere", {.open = {"<|START_ACTION|>"}, .close = {"<|END_ACTION|>"}},
+                "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"",
+                "\", \"parameters\": ");
+}
+
+ToolFormat CommandR() {
+  return Marked("command_r", {.open = {"Action:\n```json"}, .close = {}, .separators = ",;[]`"},
+                "Action:\n```json\n[\n    {\n        \"tool_name\": \"",
+                "\",\n        \"parameters\": ");
+}
+
+ToolFormat Functionary() {
+  return Marked(
+      "functionary_v31",
+      {.open = {"<function="}, .close = {"</function>"}, .after_name = {">"}, .header = true},
+      "<function=", ">");
+}
+
+ToolFormat FireFunction() {
+  return Marked("firefunction", {.open = {"functools["}}, "functools[{\"name\": \"",
+                "\", \"arguments\": ");
+}
+
 ToolFormat Harmony() {
   ToolFormat format;
   format.name = "openai";
@@ -163,8 +201,14 @@ constexpr ToolSign kToolSigns[] = {
     {"tool['type'] + '<｜tool▁sep｜>'", [] { return DeepSeek(true); }},
     {"<｜tool▁calls▁begin｜>", [] { return DeepSeek(false); }},
     {"<|tool_calls_section_begin|>", Kimi},
+    {"<|START_ACTION|>", Cohere},
+    {"Action:\\n```json", CommandR},
+    {"<|tools_prefix|>", Apertus},
+    {"<tool_calls>[", Apriel},
+    {"functools[", FireFunction},
     {"<seed:tool_call>", SeedOss},
     {"<parameter=", Qwen3Coder},  // "<function=" is Functionary's, too, before an object
+    {"<function=", Functionary},
     {"<minimax:tool_call>", MiniMax},
     {"<arg_key>", Glm45},
     {"<|tool_call|>", Granite},
@@ -197,6 +241,12 @@ constexpr ToolName kToolNames[] = {
     {"glm45", Glm45},
     {"glm47", Glm45},
     {"minimax_m2", MiniMax},
+    {"apertus", Apertus},
+    {"apriel", Apriel},
+    {"cohere", Cohere},
+    {"command_r", CommandR},
+    {"firefunction", FireFunction},
+    {"functionary_v31", Functionary},
 };
 
 struct ReasoningName {
@@ -214,6 +264,8 @@ constexpr ReasoningName kReasoningNames[] = {
     {"mistral", "[THINK]", "[/THINK]"},
     {"seed_oss", "<seed:think>", "</seed:think>"},
     {"granite", "Here is my thought process:", "Here is my response:"},
+    {"cohere", "<|START_THINKING|>", "<|END_THINKING|>"},
+    {"apertus", "<|inner_prefix|>", "<|inner_suffix|>"},
     {"openai_gptoss", "", ""},
 };
 
@@ -221,6 +273,10 @@ ReasoningFormat MakeReasoning(const ReasoningName& row) {
   ReasoningFormat format = {.name = std::string(row.name),
                             .harmony = row.open.empty(),
                             .think = {std::string(row.open), std::string(row.close)}};
+  if (row.name == "cohere") {
+    format.think.answer_open = "<|START_RESPONSE|>";
+    format.think.answer_close = "<|END_RESPONSE|>";
+  }
   if (row.name != "granite") return format;
   // Granite 3.2 writes sentences, in two spellings; 3.3 writes tags.
   format.think.more_opens = {"Here's my thought process:", "<think>"};

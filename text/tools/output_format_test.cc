@@ -23,11 +23,23 @@ TEST(OutputFormatTest, TheTemplateChooses) {
   EXPECT_EQ(ToolsOf("<|start_header_id|>"), "llama3_json");
   EXPECT_EQ(ToolsOf("[TOOL_CALLS] ["), "mistral");
   EXPECT_EQ(ToolsOf("<|channel|>analysis<|message|>"), "openai");
+  EXPECT_EQ(ToolsOf("<seed:tool_call>\n<function=x>\n<parameter=y>"), "seed_oss");
+  EXPECT_EQ(ToolsOf("'<' + dsml_token + 'tool_calls>' ｜DSML｜"), "deepseek_v4");
+  EXPECT_EQ(ToolsOf("｜DSML｜function_calls"), "deepseek_v32");
+  EXPECT_EQ(ToolsOf("in <tool_call></tool_call> tags: <tool_calls>[{}]</tool_calls>"), "apriel");
+  EXPECT_EQ(ToolsOf("<|tools_prefix|>"), "apertus");
+  EXPECT_EQ(ToolsOf("<|START_ACTION|>["), "cohere");
+  EXPECT_EQ(ToolsOf("'Action:\\n```json\\n'"), "command_r");
+  EXPECT_EQ(ToolsOf("<|start_header_id|> functools["), "firefunction");
+  EXPECT_EQ(ToolsOf("<|start_header_id|> <function="), "functionary_v31");
   EXPECT_EQ(ToolsOf("plain"), "");
   EXPECT_EQ(ReasoningOf("<|im_start|> '<think>\\n\\n</think>'"), "qwen3");
   EXPECT_EQ(ReasoningOf("<｜User｜> <think>"), "deepseek_r1");
   EXPECT_EQ(ReasoningOf("[THINK]"), "mistral");
   EXPECT_EQ(ReasoningOf("<|channel|>analysis<|message|>"), "openai_gptoss");
+  EXPECT_EQ(ReasoningOf("<|START_THINKING|>"), "cohere");
+  EXPECT_EQ(ReasoningOf("<|inner_prefix|>"), "apertus");
+  EXPECT_EQ(ReasoningOf("<think></think><response></response>"), "granite");
   EXPECT_EQ(ReasoningOf("plain"), "");
 }
 
@@ -60,6 +72,18 @@ TEST(OutputFormatTest, AForcedCallClosesTheReasoning) {
   EXPECT_EQ(format.ForcedCall("f", "<|im_start|>assistant\n<think>\n"),
             "\n</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": ");
   EXPECT_EQ(format.ForcedCall("", "assistant\n"), "<tool_call>\n{\"name\": \"");
+}
+
+TEST(OutputFormatTest, APromptBeginsReasoning) {
+  const auto format = *OutputFormat::Choose("", "hermes", "qwen3");
+  EXPECT_TRUE(format.BeginsReasoning("assistant\n<think>\n"));
+  EXPECT_FALSE(format.BeginsReasoning("assistant\n<think>\n\n</think>\n\n"));
+  EXPECT_FALSE(format.BeginsReasoning("What is <think> for?\nassistant\n"));
+  // The answer goes on with what a client gave.
+  EXPECT_TRUE(format.BeginsReasoning("assistant\n<think>\nSo", "<think>\nSo"));
+  EXPECT_TRUE(format.BeginsReasoning("assistant\n<think>\nSo", " So "));
+  EXPECT_FALSE(format.BeginsReasoning("assistant\n<think>\nSo</think>A", "So</think>A"));
+  EXPECT_FALSE(format.BeginsReasoning("assistant\nYes", "Yes"));
 }
 
 TEST(OutputFormatTest, DerivesFromATemplate) {

@@ -16,7 +16,7 @@ struct ToolCallDelta {
   int32_t index = 0;  // of the call within the answer
   std::string name;
   std::string arguments;
-  std::string id;  // the model's own, beside the name, if its calls have ids
+  std::string id = {};  // with the name: the model's own for the call; empty: it gave none
 };
 
 // The additions to the answer by a piece of text.
@@ -26,7 +26,7 @@ struct OutputDelta {
   std::vector<ToolCallDelta> calls;
 
   // Begins the next call.
-  void BeginCall(int32_t index, std::string name, std::string id = "") {
+  void BeginCall(int32_t index, std::string name, std::string id = {}) {
     calls.push_back({index, std::move(name), "", std::move(id)});
   }
   // Adds to the arguments of a call that has begun.

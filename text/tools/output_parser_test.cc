@@ -118,9 +118,24 @@ const std::vector<Case>& Cases() {
        {"<tool_call>no call</tool_call> <tool_cal", "", {}}},
       {"hermes",
        "none",
-       "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"",  // cut by length
-       {"", "", {"f({\"a\")"}}},
+       "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"",  // the end is missing
+       {"", "", {"f({\"a\": null})"}}},
       {"hermes", "none", "<tool_call>{\"nam", {"<tool_call>{\"nam", "", {}}},
+      // JSON as models write it.
+      {"hermes",
+       "none",
+       "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"a\n\\d\tb\\\"\", 'it': 'is \"so\\' "
+       "}', key_1: "
+       "True, \"l\": [None, 1.5,\n], }}</tool_call>",
+       {"",
+        "",
+        {R"(f({"s": "a\n\\d\tb\"", "it": "is \"so' }", "key_1": true, "l": [null, 1.5)"
+         "\n] }"
+         ")"}}},
+      {"hermes",
+       "none",
+       "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"x</tool_call>",
+       {"", "", {R"(f({"a": [1, {"b": "x</tool_call>"}]}))"}}},
       {"hermes",
        "none",
        "<tool_call>{\"name\": 3}</tool_call>",
@@ -374,6 +389,43 @@ const std::vector<Case>& Cases() {
        "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
        "string=\"false\">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
        {"", "", {R"(f({"a": 3}))"}}},
+      // Other markers around JSON.
+      {"apriel",
+       "none",
+       R"(<tool_calls>[{"name": "f", "arguments": {"a": 1}, "id": "x"}, {"name": "g", "arguments": {}}]</tool_calls>)",
+       {"", "", {"f({\"a\": 1})", "g({})"}}},
+      {"apertus",
+       "apertus",
+       R"(<|inner_prefix|>A<|inner_suffix|>B<|tools_prefix|>[{"f": {"a": 1}}, {"g": {}}]<|tools_suffix|>)",
+       {"B", "A", {"f({\"a\": 1})", "g({})"}}},
+      {"cohere",
+       "cohere",
+       "<|START_THINKING|>A<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+       "\"tool_name\": \"f\", \"parameters\": {\"a\": 1}}\n]<|END_ACTION|>",
+       {"", "A", {"f({\"a\": 1})"}}},
+      {"cohere",
+       "cohere",
+       "A<|END_THINKING|><|START_RESPONSE|>B<|END_RESPONSE|>",
+       {"B", "A", {}},
+       true},
+      {"command_r",
+       "none",
+       "I look.\nAction:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        "
+       "\"parameters\": "
+       "{\"a\": 1}\n    }\n]\n```",
+       {"I look.", "", {"f({\"a\": 1})"}}},
+      {"firefunction",
+       "none",
+       R"( functools[{"name": "f", "arguments": {"a": 1}}])",
+       {"", "", {"f({\"a\": 1})"}}},
+      {"functionary_v31",
+       "none",
+       R"(<function=f>{"a": 1}</function><function=g>{}</function>)",
+       {"", "", {"f({\"a\": 1})", "g({})"}}},
+      {"functionary_v31",
+       "none",
+       "A <function=NAME> element opens {a call}.",
+       {"A <function=NAME> element opens {a call}.", "", {}}},
       // Reasoning: what is in it, and where it ends.
       {"qwen3_coder",
        "qwen3",
@@ -487,6 +539,24 @@ TEST(OutputParserTest, LosesNoTextThatIsNoCall) {
     const Whole whole = Parse(*OutputFormat::Choose("", "hermes", "qwen3"), false, {text});
     ASSERT_EQ(whole.content, text);
   }
+}
+
+TEST(OutputParserTest, KeepsTheModelsOwnIds) {
+  const auto ids = [](std::string_view tools, std::string_view text) {
+    const auto format = *OutputFormat::Choose("", tools, "none");
+    OutputDelta delta;
+    MakeParser(format, false)->Add(text, &delta);
+    std::vector<std::string> found;
+    for (const ToolCallDelta& call : delta.calls) found.push_back(call.id);
+    return found;
+  };
+  const std::string call = "<|tool_call_begin|>functions.f:3<|tool_call_argument_begin|>{}";
+  EXPECT_THAT(ids("kimi_k2", "<|tool_calls_section_begin|>" + call + "<|tool_call_end|>" + call),
+              testing::ElementsAre("functions.f:3", ""));  // an id is given once
+  EXPECT_THAT(ids("mistral", "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{}[TOOL_CALLS]g[ARGS]{}"),
+              testing::ElementsAre("123456789", ""));
+  EXPECT_THAT(ids("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>"),
+              testing::ElementsAre(""));
 }
 
 TEST(OutputParserTest, TellsWhereReasoningEnds) {
