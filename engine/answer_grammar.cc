@@ -31,23 +31,39 @@ absl::StatusOr<GrammarSpec> ForcedCall(const Chat& chat, const Tools& tools,
   return OneOf(std::move(calls));
 }
 
+// One of several spellings of a marker.
+GrammarSpec AnyOf(const std::string& marker, const std::vector<std::string>& more) {
+  std::vector<GrammarSpec> ways = {MarkerSpec(marker)};
+  for (const std::string& other : more) ways.push_back(MarkerSpec(other));
+  return OneOf(std::move(ways));
+}
+
 // Puts the reasoning between two markers before the content.
 GrammarSpec BehindReasoning(GrammarSpec content, const AnswerParts& parts, const Tools& tools,
                             const OutputFormat& format) {
   const ReasoningFormat* reasoning = format.reasoning();
-  if (reasoning == nullptr || parts.start == AnswerStart::kContent) return content;
+  if (reasoning == nullptr) return content;
+  const ThinkFormat& think = reasoning->think;
+  if (!think.answer_open.empty()) {
+    // Some models write markers around the answer itself.
+    content = OneOf({SequenceOf({MarkerSpec(think.answer_open), ShortSpace(), content, ShortSpace(),
+                                 MarkerSpec(think.answer_close)}),
+                     content});
+  }
+  if (parts.start == AnswerStart::kContent) return content;
   // A call is found in reasoning that has no end, too.
-  std::vector<std::string> excluded = {reasoning->think.close};
+  std::vector<std::string> excluded = think.more_closes;
+  excluded.push_back(think.close);
   if (std::any_of(tools.begin(), tools.end(),
                   [](const GrammarTool& tool) { return tool.strict; })) {
-    const std::vector<std::string> openings = CallGrammar(format).Openings();
+    const std::vector<std::string> openings = format.tools()->Opens();
     excluded.insert(excluded.end(), openings.begin(), openings.end());
   }
   GrammarSpec thoughts = SequenceOf(
-      {TextWithout(std::move(excluded)), MarkerSpec(reasoning->think.close), ShortSpace()});
+      {TextWithout(std::move(excluded)), AnyOf(think.close, think.more_closes), ShortSpace()});
   if (parts.start == AnswerStart::kMayThink) {
     thoughts = OptionalPart(
-        SequenceOf({ShortSpace(), MarkerSpec(reasoning->think.open), std::move(thoughts)}));
+        SequenceOf({ShortSpace(), AnyOf(think.open, think.more_opens), std::move(thoughts)}));
   }
   return SequenceOf({std::move(thoughts), std::move(content)});
 }

@@ -336,6 +336,14 @@ TEST(AnswerGrammarTest, AFormatHoldsTheContentAndNotTheReasoning) {
       Takes({.parser = "none", .reasoning = "none", .format = "yes"}, "<think>a</think>yes"));
 }
 
+TEST(AnswerGrammarTest, EachSpellingOfTheMarkersOpensAndClosesReasoning) {
+  const Asked asked = {.parser = "none", .reasoning = "granite", .format = "yes|no"};
+  EXPECT_TRUE(Takes(asked, "Here is my thought process: A b. Here is my response: yes"));
+  EXPECT_TRUE(Takes(asked, "<think>A b.</think><response>yes</response>"));
+  EXPECT_TRUE(Takes(asked, "yes"));
+  EXPECT_FALSE(Takes(asked, "<think>A b.</think><response>maybe</response>"));
+}
+
 TEST(AnswerGrammarTest, AFormatHoldsTheFinalChannel) {
   const auto takes = [](std::string_view text, AnswerStart start = AnswerStart::kMayThink) {
     return Takes(

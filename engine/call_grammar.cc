@@ -346,35 +346,28 @@ absl::StatusOr<GrammarSpec> CallGrammar::Calls(const std::vector<GrammarTool>& t
     MILLRACE_ASSIGN_OR_RETURN(GrammarSpec bare, BareCalls(tools, most));
     ways.push_back(std::move(bare));
   }
-  if (!Openings().empty()) {
+  if (!tools_.Opens().empty()) {
     MILLRACE_ASSIGN_OR_RETURN(GrammarSpec section, Section(tools, most));
     ways.push_back(std::move(section));
   }
   return OneOf(std::move(ways));
 }
 
-std::vector<std::string> CallGrammar::Openings() const {
-  if (tools_.kind == ToolFormat::Kind::kMarked) return tools_.marked.open;
-  std::vector<std::string> openings = tools_.xml.dropped;
-  openings.push_back(tools_.xml.name_open);
-  return openings;
-}
-
 absl::StatusOr<GrammarSpec> CallGrammar::TextAndCalls(const std::vector<GrammarTool>& tools,
                                                       std::string_view not_first) const {
   const bool bare = tools_.marked.bare && tools_.kind == ToolFormat::Kind::kMarked;
-  const GrammarSpec text = TextWithout(Openings());
+  const GrammarSpec text = TextWithout(tools_.Opens());
   std::vector<GrammarSpec> marked = {text};
   // An object at the start is a call.
   if (bare) {
     std::string regex = "(?![ \\t\\r\\n]*\\{)";
     if (!not_first.empty()) regex += StrCat("(?![ \\t\\r\\n]*", EscapedRegex(not_first), ")");
-    for (const std::string& opening : Openings()) {
+    for (const std::string& opening : tools_.Opens()) {
       regex += StrCat("(?![^]*", EscapedRegex(opening), ")");
     }
     marked[0] = RegexSpec(regex + "[^]*");
   }
-  if (!Openings().empty()) {
+  if (!tools_.Opens().empty()) {
     MILLRACE_ASSIGN_OR_RETURN(GrammarSpec section, Section(tools, INT32_MAX));
     marked.push_back(Repeated(SequenceOf({std::move(section), text}), 0, INT32_MAX));
   }

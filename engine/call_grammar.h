@@ -56,9 +56,6 @@ class CallGrammar {
   absl::StatusOr<GrammarSpec> TextAndCalls(const std::vector<GrammarTool>& tools,
                                            std::string_view not_first) const;
 
-  // Returns the texts by which calls are found.
-  std::vector<std::string> Openings() const;
-
   // Returns a text in which markers may be special tokens.
   GrammarSpec Text(std::string_view text) const;
 
