@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log_fields.h"
 #include "base/log_writer.h"
 #include "base/status.h"
 
@@ -118,6 +119,16 @@ void AppendEscaped(std::string_view text, bool quoted, std::string& out) {
   }
 }
 
+void AppendField(const LogField& field, std::string& line) {
+  absl::StrAppend(&line, ",\"", AbslView(field.name), field.is_number ? "\":" : "\":\"");
+  if (field.is_number) {
+    line += field.value;
+  } else {
+    AppendEscaped(field.value, /*quoted=*/true, line);
+    line += '"';
+  }
+}
+
 // Terminals' colours of the levels' names.
 constexpr std::array<std::string_view, 4> kColors = {"\033[36m", "\033[32m", "\033[33m\033[1m",
                                                      "\033[31m\033[1m"};
@@ -138,15 +149,15 @@ class Output {
   }
 
   void Write(LogLevel level, std::string_view component, std::string_view request_id,
-             std::string_view message) {
-    writer_.Write(Line(level, component, request_id, message));
+             std::string_view message, std::span<const LogField> fields) {
+    writer_.Write(Line(level, component, request_id, message, fields));
   }
 
   LogWriter& writer() { return writer_; }
 
  private:
   std::string Line(LogLevel level, std::string_view component, std::string_view request_id,
-                   std::string_view message) {
+                   std::string_view message, std::span<const LogField> fields = {}) {
     const bool json = format_.load(std::memory_order_relaxed) == LogFormat::kJson;
     std::string line;
     if (!request_id.empty()) {
@@ -156,7 +167,10 @@ class Output {
     }
     if (json) line += R"("message":")";
     AppendEscaped(message, json, line);
-    if (json) line += '"';
+    if (json) {
+      line += '"';
+      for (const LogField& field : fields) AppendField(field, line);
+    }
     const spdlog::details::log_msg entry(spdlog::string_view_t(component.data(), component.size()),
                                          kSpdlogLevels[static_cast<size_t>(level)],
                                          spdlog::string_view_t(line.data(), line.size()));
@@ -194,7 +208,15 @@ Output& TheOutput() {
 
 void log_internal::Write(LogLevel level, LogComponent component, std::string_view request_id,
                          std::string_view message) {
-  TheOutput().Write(level, kLogComponentNames[static_cast<size_t>(component)], request_id, message);
+  TheOutput().Write(level, kLogComponentNames[static_cast<size_t>(component)], request_id, message,
+                    {});
+}
+
+void LogWithFields(LogLevel level, LogComponent component, std::string_view request_id,
+                   std::string_view message, std::span<const LogField> fields) {
+  if (!Logger(component).Enabled(level)) return;
+  TheOutput().Write(level, kLogComponentNames[static_cast<size_t>(component)], request_id, message,
+                    fields);
 }
 
 absl::Status SetLogLevels(std::string_view spec) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "base/log_fields.h"
 
 namespace millrace {
 namespace {
@@ -61,6 +62,23 @@ TEST_F(LogTest, JsonLine) {
       lines[1],
       MatchesRegex(time +
                    R"("level":"info","component":"http","request_id":"a\\"b","message":"x"\})"));
+}
+
+TEST_F(LogTest, FieldsAreMembersOfAJsonLineAlone) {
+  const std::vector<LogField> fields = {
+      {"status", "200", true}, {"took", "1.5", true}, {"who", "a \"b\"\n"}};
+  const auto text =
+      Lines([&] { LogWithFields(LogLevel::kInfo, LogComponent::kHttp, "", "done", fields); });
+  ASSERT_EQ(text.size(), 1u);
+  EXPECT_THAT(text[0], EndsWith(" http done"));
+  SetLogFormat(LogFormat::kJson);
+  const auto json = Lines([&] {
+    LogWithFields(LogLevel::kInfo, LogComponent::kHttp, "7", "done", fields);
+    LogWithFields(LogLevel::kDebug, LogComponent::kHttp, "", "not shown", fields);
+  });
+  ASSERT_EQ(json.size(), 1u);
+  EXPECT_THAT(json[0], EndsWith(R"("request_id":"7","message":"done","status":200,"took":1.5,)"
+                                R"("who":"a \"b\"\n"})"));
 }
 
 struct Escape {

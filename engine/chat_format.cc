@@ -90,12 +90,8 @@ absl::Status AddTemplateVariables(const Chat& chat, const ChatFormat& format,
     }
     return absl::OkStatus();
   }
-  if (!format.takes_effort) {
-    return absl::InvalidArgumentError(
-        StrCat("reasoning_effort is \"", chat.reasoning_effort,
-               "\"; allowed: none, since the model's chat template does not read it"));
-  }
-  (*variables)["reasoning_effort"] = chat.reasoning_effort;
+  // A hint, which templates may not know.
+  if (format.takes_effort) (*variables)["reasoning_effort"] = chat.reasoning_effort;
   return absl::OkStatus();
 }
 

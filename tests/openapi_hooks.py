@@ -20,7 +20,7 @@ GRAMMAR = r"(guided_\w+|json_schema|grammar|regex|ebnf|structured_outputs\.\w+|r
 REASONS = [
     rf"^{GRAMMAR}\b",
     r"^tool_choice: |^tool_choice asks for a call; allowed: only with tools|^tool_choice names .*; allowed: the name of one of the tools",
-    r"; allowed: only when (stream|logprobs|add_generation_prompt|thinking) is ",
+    r"; allowed: only when (stream|logprobs|add_generation_prompt) is ",
     r"; allowed: only when stream is false|^best_of is \d+; allowed: n, which is|^n is \d+; allowed: 1 to \d+$",
     r" are both there; allowed: one of them$|allowed: one of output_config.format and output_format",
     r"; allowed: the same as max_completion_tokens",
@@ -28,7 +28,7 @@ REASONS = [
     r"^ignore_eos is true; allowed: false beside ",
     r"^(thinking_token_budget|thinking\.budget_tokens)(: | is .*beside )",  # beside a grammar, or of a model that does not reason
     r"^previous_response_id is .*; allowed: a response that was stored",
-    r"[._]effort is .* since the model's chat template does not read it$",
+    r"^tools has the name .* twice; allowed: once",
     r"^thinking.*(budget_tokens is missing|; allowed: less than max_tokens)",
     r"^suffix: the model has no tokens|^echo is true; allowed: false beside suffix",
     r"^bad_words\[\d+\] has no tokens|^(allowed_token_ids|bad_words): no token is left|^no token of the model's vocabulary may come next",

@@ -40,7 +40,7 @@ SAMPLING = {
 NEUTRAL = {name: (None, [value]) for name, value in {
     "cache_salt": "x", "custom_params": {"a": 1}, "kv_transfer_params": {"a": 1},
     "length_penalty": 2, "logits_processors": ["x"], "lora_path": "x", "no_stop_trim": True, "prompt_cache_key": 1, "request_id": "x",
-    "return_hidden_states": True, "return_token_offsets": True, "safety_identifier": 1, "service_tier": "flex", "store": True,
+    "return_hidden_states": True, "return_token_offsets": True, "safety_identifier": 1, "service_tier": "fastest", "store": 1,
     "stream_interval": 2, "truncate_prompt_tokens": 5, "use_beam_search": True, "user": 1, "vllm_xargs": {"a": 1}, "watermarking": True,
 }.items()} | {"metadata": ("object", [{"a": 1}, {str(i): "" for i in range(17)}])}
 GENERATE = SAMPLING | NEUTRAL | {
@@ -93,14 +93,14 @@ HTTP = {
     }),
     "/v1/chat/completions": ({"messages": [TURN], "max_tokens": 1}, GENERATE | CHAT | {
         "max_tokens": ("integer", [0]), "max_completion_tokens": ("integer", [0, -1]), "logprobs": ("boolean", []),
-        "top_logprobs": ("integer", [-1, 21, 2]), "reasoning_effort": ("string", ["", "huge", "low"]), "include_reasoning": ("boolean", []),
-        "separate_reasoning": ("boolean", []), "audio": (None, [{}]), "modalities": (None, [["audio"]]), "verbosity": (None, ["low"]),
+        "top_logprobs": ("integer", [-1, 21, 2]), "reasoning_effort": ("string", ["", "huge"]), "include_reasoning": ("boolean", []),
+        "separate_reasoning": ("boolean", []), "audio": (None, [{}]), "modalities": (None, [["audio"]]), "verbosity": (None, ["none"]),
         "functions": (None, [[{"name": "f"}]]), "prediction": (None, [{}]), "web_search_options": (None, [{}]),
     }),
     "/v1/messages": ({"messages": [TURN], "max_tokens": 1}, {
         "max_tokens": ("integer", [None, 0, -1]), "messages": (None, MESSAGES), "system": (None, [1, {}, [1], [{"type": "image"}]]),
         "temperature": SAMPLING["temperature"], "top_p": SAMPLING["top_p"], "top_k": SAMPLING["top_k"], "stream": ("boolean", []),
-        "stop_sequences": (None, [1, [1], [""], ["x"] * 17]), "output_config": ("object", [{"effort": "huge"}, {"effort": "low"}, {"x": 1}]), "metadata": ("object", []), "service_tier": (None, ["flex"]),
+        "stop_sequences": (None, [1, [1], [""], ["x"] * 17]), "output_config": ("object", [{"effort": "huge"}, {"x": 1}]), "metadata": ("object", []), "service_tier": (None, ["flex"]),
         "tools": (None, [1, [1], [{}], [{"name": "a b"}], [{"name": "f", "input_schema": 1}], [{"name": "f", "type": "bash"}]]),
         "tool_choice": (None, [1, {}, {"type": "x"}, {"type": "tool"}, {"type": "any"}, {"type": "auto", "x": 1}]),
         "thinking": ("object", [{}, {"type": "enabled"}, {"type": "enabled", "budget_tokens": 0}, {"type": "enabled", "budget_tokens": 1 << 30}]), "container": (None, ["x"]),
@@ -110,11 +110,11 @@ HTTP = {
         "input": (None, [None, 1, {}, [], [1], [{}], [{"role": "nobody", "content": "x"}], [{"type": "item_reference", "id": "x"}],
                          [{"role": "user", "content": [{"type": "input_image"}]}]]),
         "instructions": ("string", []), "previous_response_id": ("string", ["resp_none"]), "store": ("boolean", []),
-        "max_output_tokens": ("integer", [0, -1]), "tools": (None, [1, [1], [{}], [{"type": "web_search"}], [{"type": "function"}]]),
+        "max_output_tokens": ("integer", [0, -1]), "tools": (None, [1, [1], [{}], [{"type": "file_search"}], [{"type": "function"}]]),
         "tool_choice": (None, [1, "any", "required", {}, {"type": "function"}, {"type": "function", "name": "f", "x": 1}]),
-        "reasoning": ("object", [{"effort": "huge"}, {"effort": "low"}, {"summary": "detailed"}, {"x": 1}]), "background": (None, [True, 1]),
-        "text": ("object", [{"format": {}}, {"format": {"type": "xml"}}, {"format": {"type": "json_schema"}}, {"verbosity": "low"}]),
-        "metadata": NEUTRAL["metadata"], "truncation": (None, ["auto"]), "include": (None, [["x"]]), "no_such_field": (None, [1]),
+        "reasoning": ("object", [{"effort": "huge"}, {"summary": "long"}, {"x": 1}]), "background": (None, [True, 1]),
+        "text": ("object", [{"format": {}}, {"format": {"type": "xml"}}, {"format": {"type": "json_schema"}}, {"verbosity": "none"}]),
+        "metadata": NEUTRAL["metadata"], "truncation": (None, ["middle"]), "include": (None, [["x"]]), "no_such_field": (None, [1]),
     }),
     "/v1/embeddings": ({"input": "x"}, EMBED | {
         "input": (None, [None, 1, {}, "", [], [""], [[]], ["x", 1], [1, "x"], [1.5]]), "encoding_format": ("string", ["int8"]),

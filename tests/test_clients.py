@@ -155,7 +155,6 @@ def test_formats_of_messages(fake_server):
     ({"output_config": {"format": {"type": "json_schema", "schema": {"contains": {}}}}}, "contains"),
     ({"output_config": {"task_budget": {"total": 9}}}, "output_config.task_budget"),
     ({"output_config": {"effort": "huge"}}, "output_config.effort"),
-    ({"output_config": {"effort": "high"}, "thinking": {"type": "disabled"}}, "output_config.effort"),
     ({"output_config": {"format": {"type": "json_schema", "schema": {}}},
       "output_format": {"type": "json_schema", "schema": {}}}, "output_format"),
     ({"output_config": 1}, "output_config"),

@@ -78,7 +78,7 @@ def test_logprobs(fake):
     (dict(temperature=3), openai.BadRequestError, "temperature", "invalid_value"),
     (dict(n=0), openai.BadRequestError, "n", "invalid_value"),
     (dict(presence_penalty=3), openai.BadRequestError, "presence_penalty", "invalid_value"),
-    (dict(verbosity="low"), openai.BadRequestError, "verbosity", "unsupported_parameter"),
+    (dict(modalities=["audio"]), openai.BadRequestError, "modalities", "unsupported_parameter"),
     (dict(extra_body={"tempreature": 1}), openai.BadRequestError, "tempreature", "unknown_parameter"),
     (dict(model="gpt-4"), openai.NotFoundError, "model", "model_not_found"),
 ])

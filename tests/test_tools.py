@@ -120,7 +120,6 @@ def test_a_required_call_is_forced(answers):
     (dict(tools=[WEATHER], tool_choice={"type": "function", "function": {"name": "g"}}), "tool_choice"),
     (dict(tool_choice="required"), "tool_choice"),
     (dict(tools=[WEATHER] * 129), "tools"),
-    (dict(reasoning_effort="high"), "reasoning_effort"),
     (dict(reasoning_effort="very"), "reasoning_effort"),
     (dict(extra_body={"thinking_token_budget": -2}), "thinking_token_budget"),
     (dict(extra_body={"thinking_token_budget": "10"}), "thinking_token_budget"),
@@ -451,11 +450,12 @@ def test_a_response_that_is_cut_off_is_incomplete(answers):
     ({"input": []}, "input"),
     ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
     ({"input": "x", "background": True}, "background"),
-    ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"input": "x", "tools": [{"type": "file_search"}]}, "tools[0].type"),
     ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format.type"),
     ({"input": "x", "text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
     ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
-    ({"input": "x", "truncation": "auto"}, "truncation"),
+    ({"input": "x", "truncation": "middle"}, "truncation"),
+    ({"input": "x", "include": ["message.output_text.logprobs"]}, "include[0]"),
     ({}, "input"),
 ])
 def test_responses_refuse_by_name(fake_server, body, param):

@@ -89,9 +89,15 @@ void BeginEventStream(HttpResponse& response) {
 }
 
 HttpResponse ErrorResponse(const ApiError& error) {
-  HttpResponse response{.status = error.status, .body = ErrorJson(error), .reason = error.code};
+  HttpResponse response{
+      .status = error.status, .body = ErrorJson(error), .reason = error.code, .param = error.param};
   if (error.retry_after) {
     response.headers.emplace_back("Retry-After", StrCat(RetrySeconds(*error.retry_after)));
+  }
+  // OpenAI's and Anthropic's clients would send the request again, which costs its time once more:
+  // a second try has the deadline of the first, and the same fault.
+  if (error.status == 400 || error.status == 504) {
+    response.headers.emplace_back("x-should-retry", "false");
   }
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
@@ -238,6 +244,13 @@ absl::Status Api::SetCaller(const HttpRequestHead& head, std::shared_ptr<const T
   return frontend_.Authorize(CredentialsOf(head), Scope::kInfer, &tenant);
 }
 
+std::string Api::TenantOf(const HttpRequestHead& head) const {
+  std::shared_ptr<const Tenant> tenant;
+  if (options_.admin && !frontend_.guards_admin()) return "";
+  if (!frontend_.Authorize(CredentialsOf(head), Scope::kAny, &tenant).ok()) return "";
+  return tenant == nullptr ? "" : tenant->limits().name;
+}
+
 std::string Api::OwnerOf(const HttpRequestHead& head) const {
   std::shared_ptr<const Tenant> tenant;
   std::optional<absl::Time> deadline;
@@ -274,8 +287,10 @@ Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const W
   auto done = [complete = answer->Completer(), id = request->request.id,
                model = request->model.empty() ? (*engine)->info().model_name : request->model,
                base64 = request->base64](const absl::StatusOr<Embeddings>& embeddings) {
-    complete(embeddings.ok() ? JsonResponse(EmbeddingsJson(id, model, *embeddings, base64))
-                             : ErrorResponse(ErrorFromStatus(embeddings.status())));
+    if (!embeddings.ok()) return complete(ErrorResponse(ErrorFromStatus(embeddings.status())));
+    HttpResponse response = JsonResponse(EmbeddingsJson(id, model, *embeddings, base64));
+    response.tokens = TokenCounts{.prompt = embeddings->prompt_tokens};
+    complete(std::move(response));
   };
   answer->WhenDropped((*engine)->Embed(std::move(request->request), std::move(done)));
   return answer;

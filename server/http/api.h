@@ -67,6 +67,9 @@ class Api {
   };
   Handler HandlerOf(const HttpRequestHead& head) const;
 
+  // Returns the name of the tenant whose key or certificate the request shows; empty if none.
+  std::string TenantOf(const HttpRequestHead& head) const;
+
   // Sets what Host and Origin may be from now on.
   void SetHosts(HostPolicy hosts);
 

@@ -46,6 +46,7 @@ bool BlockAnswer::called() const {
 Answer::State BlockAnswer::Poll(HttpResponse& response, std::string& body) {
   while (std::optional<OutputEvent> event = stream_->Next()) {
     prompt_tokens_ = std::max(prompt_tokens_, event->prompt_tokens);
+    completion_tokens_ += static_cast<int64_t>(event->tokens.size());
     const std::optional<Finish> finish = std::move(event->finish);
     finished_ = finish.has_value();
     if (finished_ &&
@@ -75,6 +76,11 @@ Answer::State BlockAnswer::Poll(HttpResponse& response, std::string& body) {
     if (body.size() >= kMaxBodyBytes) return State::kChunk;
   }
   return body.empty() ? State::kWaiting : State::kPause;
+}
+
+std::optional<TokenCounts> BlockAnswer::tokens() const {
+  if (prompt_tokens_ == 0) return std::nullopt;
+  return TokenCounts{.prompt = prompt_tokens_, .completion = completion_tokens_};
 }
 
 bool BlockAnswer::Ping(HttpResponse& response, std::string& body) {

@@ -41,6 +41,7 @@ class BlockAnswer : public Answer {
 
   State Poll(HttpResponse& response, std::string& body) override;
   bool Ping(HttpResponse& response, std::string& body) override;
+  std::optional<TokenCounts> tokens() const override;
 
  protected:
   // Returns what the protocol's ids of calls begin with, but for those that the model itself gave.
@@ -84,6 +85,7 @@ class BlockAnswer : public Answer {
   bool begun_ = false;
   bool finished_ = false;
   int32_t prompt_tokens_ = 0;
+  int64_t completion_tokens_ = 0;
 };
 
 }  // namespace millrace

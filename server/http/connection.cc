@@ -59,6 +59,8 @@ void Connection::BeginRequest() {
   began_ = std::chrono::steady_clock::now();
   status_ = 0;
   reason_.clear();
+  param_.clear();
+  tokens_.reset();
   request_bytes_ = 0;
   sent_bytes_ = 0;
   SetDeadline(limits().idle_timeout);
@@ -84,13 +86,15 @@ void Connection::Respond(const HttpResponse& response, bool keep_alive) {
   if (head_.method != "HEAD") out_ += response.body;
   head_sent_ = true;
   done_ = true;
-  answer_.reset();
+  DropAnswer();
   Advance();
 }
 
 void Connection::AppendHead(const HttpResponse& response, Framing framing, size_t length) {
   status_ = response.status;
   reason_ = response.reason;
+  param_ = response.param;
+  tokens_ = response.tokens;
   AppendResponseHead(out_, response, head_.request_id, framing, length, keep_alive_,
                      state_.api.cors().HeaderLines(head_));
 }
@@ -211,7 +215,14 @@ void Connection::FinishResponse() {
   Feed();
 }
 
+void Connection::DropAnswer() {
+  if (answer_ != nullptr && !tokens_.has_value()) tokens_ = answer_->tokens();
+  answer_.reset();
+}
+
 void Connection::Record() {
+  if (answer_ != nullptr && !tokens_.has_value()) tokens_ = answer_->tokens();
+  const std::string tenant = state_.api.TenantOf(head_);
   const std::string from = socket_.is_proxied() ? PeerText(socket_.peer()) : "";
   const Api::Handler handler = state_.api.HandlerOf(head_);
   state_.metrics.OnRequest({.method = head_.method,
@@ -225,7 +236,10 @@ void Connection::Record() {
                             .request_id = head_.request_id,
                             .client = socket_.client_name(),
                             .from = from,
-                            .reason = reason_});
+                            .tenant = tenant,
+                            .reason = reason_,
+                            .param = param_,
+                            .tokens = tokens_});
 }
 
 // Closing a socket with unread bytes in it would reset the connection, and the client might lose

@@ -128,6 +128,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool Flush();
   void OnWritable();
   void FinishResponse();
+  // Lets go of the answer, and keeps what it used.
+  void DropAnswer();
   void Record();
   void Linger();
   void Close();
@@ -174,9 +176,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   SteadyTime began_;  // when the request's first byte came, before that the waiting for it
   SteadyTime body_began_;
-  int status_ = 0;              // of the answer; 0 until it is known
-  std::string reason_;          // of a refusal, or of an answer that broke off
-  uint64_t request_bytes_ = 0;  // of the body
+  int status_ = 0;                     // of the answer; 0 until it is known
+  std::string reason_;                 // of a refusal, or of an answer that broke off
+  std::string param_;                  // of a refusal: the field at fault
+  std::optional<TokenCounts> tokens_;  // of an answer that is no longer there
+  uint64_t request_bytes_ = 0;         // of the body
   SocketProgress progress_;
 };
 

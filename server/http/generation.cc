@@ -82,6 +82,15 @@ bool Generation::Ping(HttpResponse& response, std::string& body) {
   return true;
 }
 
+std::optional<TokenCounts> Generation::tokens() const {
+  TokenCounts counts;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (i % candidates() == 0) counts.prompt += choices_[i].usage.prompt_tokens;
+    counts.completion += choices_[i].usage.completion_tokens;
+  }
+  return counts.prompt > 0 ? std::optional(counts) : std::nullopt;
+}
+
 bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, std::string& body,
                       State& state) {
   Choice& choice = choices_[index];

@@ -34,6 +34,7 @@ class Generation : public Answer {
 
   State Poll(HttpResponse& response, std::string& body) override;
   bool Ping(HttpResponse& response, std::string& body) override;
+  std::optional<TokenCounts> tokens() const override;
 
  private:
   struct Choice {

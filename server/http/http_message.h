@@ -43,15 +43,25 @@ struct HttpRequestHead {
   std::optional<uint64_t> json_length;
 };
 
+// Tokens that a request used.
+struct TokenCounts {
+  int64_t prompt = 0;
+  int64_t completion = 0;
+};
+
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;  // beside the usual ones
   std::string body;
-  std::string reason = {};  // of an error: its code, for the access log
+  // For the access log: of an error its code and the field at fault, else what was used.
+  std::string reason = {};
+  std::string param = {};
+  std::optional<TokenCounts> tokens = {};
 };
 
-// Returns an error's response, with Retry-After and WWW-Authenticate where they belong.
+// Returns an error's response, with Retry-After, x-should-retry and WWW-Authenticate where they
+// belong.
 HttpResponse ErrorResponse(const ApiError& error);
 
 // Makes `response` the head of a stream of server-sent events.
@@ -85,6 +95,9 @@ class Answer {
   // clients pass over and which keeps proxies from closing the connection, and returns true; if
   // that is its first chunk, `response` has the status and the headers. Others return false.
   virtual bool Ping(HttpResponse& /*response*/, std::string& /*body*/) { return false; }
+
+  // Returns the tokens used so far, for the access log; nothing if no model was asked.
+  virtual std::optional<TokenCounts> tokens() const { return std::nullopt; }
 };
 
 // At once, or as the work goes on.

@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "absl/strings/str_format.h"
-#include "base/log.h"
+#include "base/log_fields.h"
 #include "base/strings.h"
 
 namespace millrace {
@@ -39,20 +40,42 @@ std::string MethodLabel(std::string_view method) {
   return known ? std::string(method) : "OTHER";
 }
 
+// The name of a field may be any text of the client's. A line is read as words.
+std::string OneWord(std::string_view param) {
+  std::string word = Printable(param, 64);
+  std::replace(word.begin(), word.end(), ' ', '_');
+  return word;
+}
+
 void Log(const AccessRecord& record) {
-  const Logger log = kLog.ForRequest(record.request_id);
-  if (!log.Enabled(record.routine ? LogLevel::kDebug : LogLevel::kInfo)) return;
-  const std::string line =
-      StrCat(Printable(record.method, 16), " ", Printable(record.path), " ", record.status, " ",
-             record.response_bytes, " bytes ", absl::StrFormat("%.3f", 1000 * record.took.count()),
-             " ms", record.from.empty() ? "" : " from=", record.from,
-             record.client.empty() ? "" : " client=", record.client,
-             record.reason.empty() ? "" : " reason=", record.reason);
-  if (record.routine) {
-    log.Debug(line);
-  } else {
-    log.Info(line);
+  const LogLevel level = record.routine ? LogLevel::kDebug : LogLevel::kInfo;
+  if (!kLog.Enabled(level)) return;
+  const std::string method = Printable(record.method, 16);
+  const std::string path = Printable(record.path);
+  const std::string duration = absl::StrFormat("%.3f", 1000 * record.took.count());
+  std::string line = StrCat(method, " ", path, " ", record.status, " ", record.response_bytes,
+                            " bytes ", duration, " ms");
+  std::vector<LogField> fields = {{"method", method},
+                                  {"path", path},
+                                  {"status", StrCat(record.status), true},
+                                  {"request_bytes", StrCat(record.request_bytes), true},
+                                  {"response_bytes", StrCat(record.response_bytes), true},
+                                  {"duration_ms", duration, true}};
+  if (record.tokens.has_value()) {
+    fields.push_back({"prompt_tokens", StrCat(record.tokens->prompt), true});
+    fields.push_back({"completion_tokens", StrCat(record.tokens->completion), true});
   }
+  const auto add = [&](std::string_view name, std::string_view value) {
+    if (value.empty()) return;
+    line += StrCat(" ", name, "=", value);
+    fields.push_back({name, std::string(value)});
+  };
+  add("from", record.from);
+  add("client", record.client);
+  add("tenant", record.tenant);
+  add("reason", record.reason);
+  add("param", OneWord(record.param));
+  LogWithFields(level, LogComponent::kHttp, record.request_id, line, fields);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/http/http_message.h"
+
 namespace prometheus {
 template <typename T>
 class Family;
@@ -32,7 +34,10 @@ struct AccessRecord {
   std::string_view request_id;
   std::string_view client;  // the name in the client's certificate; empty: it showed none
   std::string_view from;    // the client's address, if a proxy has said it
+  std::string_view tenant;  // whose key or certificate it showed; empty: none
   std::string_view reason;  // the error's code, or why the answer was not finished; else empty
+  std::string_view param;   // the field at fault; empty: none
+  std::optional<TokenCounts> tokens;  // that a model took and made
 };
 
 // Thread-safe. Several of one registry count together.

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "server/http/api_error.h"
+#include "server/http/foreign_fields.h"
 
 namespace millrace {
 namespace {
@@ -205,10 +206,12 @@ absl::Status FieldReader::Finish() {
       kLog.Debug("ignoring the unknown field ", path_, Printable(name));
       continue;
     }
-    const std::string_view nearest = Nearest(name, known_);
+    std::string hint = path_.empty() ? HintOfForeignField(name, known_) : "";
+    if (const std::string_view nearest = Nearest(name, known_); hint.empty() && !nearest.empty()) {
+      hint = StrCat("; did you mean ", nearest, "?");
+    }
     Fail(Printable(name), "unknown_parameter",
-         StrCat(path_, Printable(name), " is not a known field",
-                nearest.empty() ? "" : StrCat("; did you mean ", nearest, "?")));
+         StrCat(path_, Printable(name), " is not a known field", hint));
     break;
   }
   return status_;

@@ -1,5 +1,6 @@
 #include "server/http/messages.h"
 
+#include <optional>
 #include <variant>
 
 #include "base/strings.h"
@@ -45,11 +46,13 @@ void BeginMessagesEvent(std::string& body, std::string_view name) {
   body += StrCat("event: ", name, "\ndata: {\"type\":\"", name, "\"");
 }
 
-void AppendStop(std::string& out, const Finish& finish, bool called) {
+// `most`: the max_tokens of the request, of which only the part that fits is generated.
+void AppendStop(std::string& out, const Finish& finish, bool called, std::optional<int32_t> most) {
   const auto* text = std::get_if<std::string>(&finish.stopped_by);
   std::string_view reason = "end_turn";
   if (finish.reason == FinishReason::kLength) {
-    reason = "max_tokens";
+    const bool cut = most.has_value() && finish.usage.completion_tokens < *most;
+    reason = cut ? "model_context_window_exceeded" : "max_tokens";
   } else if (text != nullptr) {
     reason = "stop_sequence";
   } else if (called) {
@@ -117,7 +120,8 @@ HttpResponse MessagesError(const ApiError& error) {
 
 void ShapeError(std::string_view path, HttpResponse& refusal) {
   const bool kserve = IsKservePath(path);
-  if (path != kMessagesPath && path != kCountTokensPath && !kserve) return;
+  const bool messages = path == kMessagesPath || path.starts_with(StrCat(kMessagesPath, "/"));
+  if (!messages && !kserve) return;
   const Json json = Json::parse(refusal.body, nullptr, /*allow_exceptions=*/false);
   const Json* error = json.is_object() ? FindField(json, "error") : nullptr;
   const Json* message =
@@ -169,7 +173,7 @@ void MessagesAnswer::Close(const AnswerBlock& block, bool /*complete*/, std::str
 void MessagesAnswer::End(const Finish& finish, std::string& body) {
   BeginMessagesEvent(body, "message_delta");
   body += R"(,"delta":{)";
-  AppendStop(body, finish, called());
+  AppendStop(body, finish, called(), request().options.default_max_tokens);
   body += "},";
   AppendMessagesUsage(body, finish.usage);
   body += "}\n\n";
@@ -185,7 +189,7 @@ std::string MessagesAnswer::Whole(const Finish& finish) {
     AppendBlock(out, block, /*whole=*/true);
   }
   out += "],";
-  AppendStop(out, finish, called());
+  AppendStop(out, finish, called(), request().options.default_max_tokens);
   out += ',';
   AppendMessagesUsage(out, finish.usage);
   out += '}';

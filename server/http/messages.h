@@ -22,7 +22,8 @@ absl::StatusOr<ApiRequest> ParseMessagesRequest(std::string_view body, bool coun
 
 // Returns an error's response in Anthropic's shape.
 HttpResponse MessagesError(const ApiError& error);
-// Gives a refusal that has OpenAI's shape the one of the protocol that its path belongs to.
+// Gives a refusal that has OpenAI's shape the one of the protocol that its path belongs to, whether
+// or not there is such a path.
 void ShapeError(std::string_view path, HttpResponse& refusal);
 
 class MessagesAnswer : public BlockAnswer {

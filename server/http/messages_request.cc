@@ -7,6 +7,7 @@
 #include "engine/sampling_table.h"
 #include "server/http/json_reader.h"
 #include "server/http/messages.h"
+#include "server/http/neutral_fields.h"
 #include "server/http/openai_tools.h"
 
 namespace millrace {
@@ -61,6 +62,7 @@ void ReadToolUse(FieldReader& block, const OrderedJson& ordered, Turn& turn) {
   ToolCall call;
   ReadNeeded(block, "id", "a string", call.id);
   ReadNeeded(block, "name", "a string", call.name);
+  block.Find("caller");  // which made the call where code calls tools: nothing that it says
   const Json* input = block.Find("input");
   if (input == nullptr || !input->is_object()) {
     return block.FailValue("input", input == nullptr ? Json() : *input, "an object");
@@ -85,7 +87,8 @@ void ReadToolResult(FieldReader& block, const std::string& path, Turn& turn) {
 void ReadBlock(FieldReader& block, const std::string& path, const OrderedJson& ordered,
                Turn& turn) {
   const bool assistant = turn.message.role == "assistant";
-  const std::string allowed = assistant ? "text, tool_use, thinking" : "text, tool_result";
+  const std::string allowed =
+      assistant ? "text, tool_use, thinking, redacted_thinking" : "text, tool_result";
   std::string type;
   if (!ReadNeeded(block, "type", allowed, type)) return;
   SkipCacheControl(block);
@@ -104,6 +107,9 @@ void ReadBlock(FieldReader& block, const std::string& path, const OrderedJson& o
     ReadNeeded(block, "thinking", "a string", text);
     std::string& reasoning = turn.message.reasoning;
     reasoning += StrCat(reasoning.empty() ? "" : "\n", text);
+  } else if (type == "redacted_thinking" && assistant) {
+    std::string sealed;  // which nobody but its maker can read
+    ReadNeeded(block, "data", "a string", sealed);
   } else if (type == "tool_result" && !assistant) {
     ReadToolResult(block, path, turn);
   } else {
@@ -114,10 +120,16 @@ void ReadBlock(FieldReader& block, const std::string& path, const OrderedJson& o
 void ReadTurn(FieldReader& message, const std::string& path, const OrderedJson& ordered,
               std::vector<ChatMessage>& messages) {
   Turn turn;
+  constexpr std::string_view kRoles = "user, assistant, system";
   std::string& role = turn.message.role;
-  if (!ReadNeeded(message, "role", "user, assistant", role)) return;
-  if (role != "user" && role != "assistant") {
-    return message.FailValue("role", role, "user, assistant");
+  if (!ReadNeeded(message, "role", kRoles, role)) return;
+  if (role != "user" && role != "assistant" && role != "system") {
+    return message.FailValue("role", role, kRoles);
+  }
+  if (role == "system") {
+    if (message.Find("content") == nullptr) return message.FailMissing("content", "a string");
+    ReadSystemText(message, "content", path, turn.message.content);
+    return messages.push_back(std::move(turn.message));
   }
   const Json* content = message.Find("content");
   if (content == nullptr) return message.FailMissing("content", "a string or a list of blocks");
@@ -159,6 +171,15 @@ void ReadTurns(FieldReader& fields, const OrderedJson& ordered, Chat& chat) {
   chat.continue_final_message = true;
 }
 
+// Returns whether Anthropic's servers run the tool themselves: their types end in a date. This one
+// runs none, so the model is not shown it and does not call it.
+bool IsServerTool(std::string_view type) {
+  constexpr std::string_view kKinds[] = {"web_search_20", "web_fetch_20", "code_execution_20",
+                                         "tool_search_tool_"};
+  return std::any_of(std::begin(kKinds), std::end(kKinds),
+                     [&](std::string_view kind) { return type.starts_with(kind); });
+}
+
 // Anthropic's tools as OpenAI's.
 OrderedJson ReadMessagesTools(FieldReader& fields, const OrderedJson& ordered) {
   OrderedJson tools = OrderedJson::array();
@@ -172,10 +193,18 @@ OrderedJson ReadMessagesTools(FieldReader& fields, const OrderedJson& ordered) {
     FieldReader tool((*list)[i], StrCat("tools[", i, "]."), fields.unknown_fields());
     std::string type = "custom";
     tool.Read("type", type);
-    if (type != "custom") tool.FailValue("type", type, "custom");
+    if (tool.ok() && IsServerTool(type)) continue;
+    if (type != "custom") {
+      tool.FailValue("type", type,
+                     "custom, or web_search, web_fetch, code_execution and tool_search_tool with "
+                     "their dates, which are not called here");
+    }
     SkipCacheControl(tool);
     CheckFunction(tool, "input_schema");
     tool.Refuse("eager_input_streaming", Json::array({true, false}));
+    bool deferred = false;  // no tool is: the model is shown all of them
+    tool.Read("defer_loading", deferred);
+    tool.Find("allowed_callers");  // the model's calls are the only ones
     tool.Refuse("input_examples", Json::array({Json::array()}));
     fields.Fail(tool.Finish());
     if (!fields.ok()) break;
@@ -225,22 +254,25 @@ void ReadBudget(FieldReader& thinking, bool wanted, GenerateRequest& options) {
   if (*budget < 1) thinking.FailValue("budget_tokens", *budget, kAllowed);
 }
 
-void ReadThinking(FieldReader& fields, Chat& chat, GenerateRequest& options) {
+void ReadThinking(FieldReader& fields, Chat& chat, ApiRequest& request) {
   const Json* field = fields.Find("thinking");
   if (field == nullptr) return;
   FieldReader thinking(*field, "thinking.", fields.unknown_fields());
   std::string type;
   std::string display = "summarized";
-  constexpr std::string_view kTypes = "adaptive, disabled, enabled";
+  constexpr std::string_view kTypes = "adaptive, between_tools, disabled, enabled";
   ReadNeeded(thinking, "type", kTypes, type);
   if (type == "disabled") {
     chat.reasoning_effort = "none";
-  } else if (thinking.ok() && type != "adaptive" && type != "enabled") {
+  } else if (thinking.ok() && type != "adaptive" && type != "between_tools" && type != "enabled") {
     thinking.FailValue("type", type, kTypes);
   }
-  ReadBudget(thinking, type == "enabled", options);
+  ReadBudget(thinking, type == "enabled", request.options);
   thinking.Read("display", display);
-  if (display != "summarized") thinking.FailValue("display", display, "summarized");
+  if (display != "summarized" && display != "omitted") {
+    thinking.FailValue("display", display, "omitted, summarized");
+  }
+  request.include_reasoning = display != "omitted";
   fields.Fail(thinking.Finish());
 }
 
@@ -257,19 +289,6 @@ void ReadMessagesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiRe
   fields.Read("top_k", options.top_k);
   fields.Read("stream", request.stream);
   ReadStop(fields, "stop_sequences", options.stop);
-  fields.Refuse("service_tier", Json::array({"auto", "standard_only"}));
-  // Labels of the user.
-  if (const Json* metadata = fields.Find("metadata");
-      metadata != nullptr && !metadata->is_object()) {
-    fields.FailValue("metadata", *metadata, "an object");
-  }
-  fields.Refuse("speed", Json::array({"standard"}));
-  for (std::string_view name :
-       {"container", "context_management", "diagnostics", "inference_geo", "mcp_servers", "message",
-        "prefill", "user_profile_id", "workspace_id"}) {
-    fields.Refuse(name, Json::array({Json::array()}));
-  }
-  fields.Refuse("thread", Json::array({false}));
 }
 
 // Holds the answer to the JSON schema of a format: {"type": "json_schema", "schema": {…}}.
@@ -306,13 +325,10 @@ void ReadOutput(FieldReader& fields, const OrderedJson& ordered, Chat& chat,
   if (const Json* field = fields.Find("output_config")) {
     FieldReader config(*field, "output_config.", fields.unknown_fields());
     ReadOutputFormat(config, "format", "output_config.", ordered["output_config"], request);
+    // Without thoughts there is none to take pains with.
     const bool disabled = chat.reasoning_effort == "none";
-    const Json* effort = config.Find("effort");
-    if (disabled && effort != nullptr) {
-      config.FailValue("effort", *effort, "only when thinking is not disabled");
-    } else {
-      ReadEffort(config, "effort", chat);
-    }
+    ReadEffort(config, "effort", chat);
+    if (disabled) chat.reasoning_effort = "none";
     config.Refuse("task_budget", Json::array());
     fields.Fail(config.Finish());
   }
@@ -337,13 +353,16 @@ absl::StatusOr<ApiRequest> ParseMessagesRequest(std::string_view body, bool coun
   if (fields.ok()) {
     fields.Fail(ApplyTools(tools, choice, auto_tool_choice || count, chat, request.options));
   }
-  ReadThinking(fields, chat, request.options);
+  ReadThinking(fields, chat, request);
   ReadOutput(fields, ordered, chat, request.options);
   request.options.parse_reasoning = true;
   SkipCacheControl(fields);
+  CheckNeutralFields(fields, kMessagesEndpoint);
   if (!count) ReadMessagesSampling(fields, defaults, request);
   const std::optional<int32_t> budget = request.options.thinking_token_budget;
-  const std::optional<int32_t> most = request.options.max_tokens;
+  const std::optional<int32_t> most = std::exchange(request.options.max_tokens, std::nullopt);
+  // Agents ask for one number whatever the model's length is. What does not fit is cut.
+  if (most.has_value()) request.options.default_max_tokens = most;
   if (budget.has_value() && most.has_value() && *budget >= *most) {
     fields.FailValue("thinking.budget_tokens", *budget,
                      StrCat("less than max_tokens, which is ", *most));

@@ -1,6 +1,7 @@
 #include "server/http/neutral_fields.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -10,6 +11,8 @@ namespace {
 constexpr size_t kMostPairs = 16;  // of labels
 
 constexpr unsigned kGenerate = kCompletionEndpoint | kChatEndpoint;
+constexpr unsigned kOpenAi = kGenerate | kResponsesEndpoint;
+constexpr unsigned kTalk = kChatEndpoint | kResponsesEndpoint;
 
 // Which values of a field ask for nothing. null always does.
 enum class Rule {
@@ -17,6 +20,9 @@ enum class Rule {
   kBoolean,      // either: what the field would change does not exist here
   kString,       // every string: a label that changes no answer
   kStringPairs,  // every object of at most 16 pairs of strings: labels, too
+  kObject,       // every object: a hint, or labels
+  kObjects,      // every list of objects: hints
+  kCount,        // every integer from 1: a bound on what this server never does
 };
 
 struct NeutralField {
@@ -30,23 +36,49 @@ struct NeutralField {
 // either value of these fields gives the same answer.
 constexpr NeutralField kFields[] = {
     // OpenAI's.
+    {"access_programs", kResponsesEndpoint, "[]"},
     {"audio", kChatEndpoint, "[]"},
+    {"background", kResponsesEndpoint, "[false]"},
+    {"client_metadata", kResponsesEndpoint, "", Rule::kObject},
+    {"context_management", kResponsesEndpoint, "", Rule::kObjects},
+    {"conversation", kResponsesEndpoint, "[]"},
     {"function_call", kChatEndpoint, R"(["none", "auto"])"},
     {"functions", kChatEndpoint, "[[]]"},
-    {"metadata", kGenerate, "", Rule::kStringPairs},
+    {"image", kResponsesEndpoint, "[]"},
+    {"max_tool_calls", kResponsesEndpoint, "", Rule::kCount},
+    {"metadata", kOpenAi, "", Rule::kStringPairs},
     {"modalities", kChatEndpoint, R"([["text"]])"},
-    {"moderation", kChatEndpoint, "[]"},
+    {"moderation", kTalk, "[]"},
     {"parallel_tool_calls", kCompletionEndpoint, "", Rule::kBoolean},
     {"prediction", kChatEndpoint, "[]"},
-    {"prompt_cache_key", kGenerate, "", Rule::kString},
-    {"prompt_cache_options", kChatEndpoint, "[{}]"},
-    {"prompt_cache_retention", kChatEndpoint, R"(["in_memory"])"},
-    {"safety_identifier", kGenerate, "", Rule::kString},
-    {"service_tier", kGenerate, R"(["auto", "default"])"},
-    {"store", kGenerate, "[false]"},
-    {"user", kGenerate | kEmbeddingEndpoint | kScoringEndpoint, "", Rule::kString},
-    {"verbosity", kChatEndpoint, R"(["medium"])"},
+    {"prompt", kResponsesEndpoint, "[]"},
+    {"prompt_cache_key", kOpenAi, "", Rule::kString},
+    {"prompt_cache_options", kTalk, "", Rule::kObject},
+    {"prompt_cache_retention", kTalk, R"(["in_memory", "24h"])"},
+    {"safety_identifier", kOpenAi, "", Rule::kString},
+    {"service_tier", kOpenAi, R"(["auto", "default", "flex", "priority", "scale"])"},
+    {"store", kGenerate, "", Rule::kBoolean},
+    {"top_logprobs", kResponsesEndpoint, "[0]"},
+    {"truncation", kResponsesEndpoint, R"(["auto", "disabled"])"},
+    {"user", kOpenAi | kEmbeddingEndpoint | kScoringEndpoint, "", Rule::kString},
+    {"verbosity", kChatEndpoint, R"(["low", "medium", "high"])"},
     {"web_search_options", kChatEndpoint, "[]"},
+
+    // Anthropic's.
+    {"compaction", kMessagesEndpoint, "", Rule::kObject},
+    {"container", kMessagesEndpoint, "[[]]"},
+    {"context_management", kMessagesEndpoint, "", Rule::kObject},
+    {"diagnostics", kMessagesEndpoint, "", Rule::kObject},
+    {"inference_geo", kMessagesEndpoint, "[[]]"},
+    {"mcp_servers", kMessagesEndpoint, "[[]]"},
+    {"message", kMessagesEndpoint, "[[]]"},
+    {"metadata", kMessagesEndpoint, "", Rule::kObject},
+    {"prefill", kMessagesEndpoint, "[[]]"},
+    {"service_tier", kMessagesEndpoint, R"(["auto", "standard_only"])"},
+    {"speed", kMessagesEndpoint, R"(["standard", "fast"])"},
+    {"thread", kMessagesEndpoint, "[false]"},
+    {"user_profile_id", kMessagesEndpoint, "", Rule::kString},
+    {"workspace_id", kMessagesEndpoint, "", Rule::kString},
 
     // vLLM's.
     {"add_special_tokens", kChatEndpoint | kChatTokenizeEndpoint, "[false]"},
@@ -127,6 +159,26 @@ void CheckStringPairs(FieldReader& fields, std::string_view name) {
   if (!pairs) fields.FailValue(name, *value, "at most 16 pairs of strings");
 }
 
+void CheckObject(FieldReader& fields, std::string_view name) {
+  const Json* value = fields.Find(name);
+  if (value != nullptr && !value->is_object()) fields.FailValue(name, *value, "an object");
+}
+
+void CheckObjects(FieldReader& fields, std::string_view name) {
+  const Json* value = fields.Find(name);
+  if (value == nullptr) return;
+  const bool objects =
+      value->is_array() &&
+      std::all_of(value->begin(), value->end(), [](const Json& v) { return v.is_object(); });
+  if (!objects) fields.FailValue(name, *value, "a list of objects");
+}
+
+void CheckCount(FieldReader& fields, std::string_view name) {
+  int32_t count = 1;
+  fields.Read(name, count);
+  if (count < 1) fields.FailValue(name, count, "at least 1");
+}
+
 }  // namespace
 
 void CheckNeutralFields(FieldReader& fields, Endpoint endpoint) {
@@ -146,6 +198,15 @@ void CheckNeutralFields(FieldReader& fields, Endpoint endpoint) {
         break;
       case Rule::kStringPairs:
         CheckStringPairs(fields, field->name);
+        break;
+      case Rule::kObject:
+        CheckObject(fields, field->name);
+        break;
+      case Rule::kObjects:
+        CheckObjects(fields, field->name);
+        break;
+      case Rule::kCount:
+        CheckCount(fields, field->name);
         break;
     }
   }
@@ -173,6 +234,20 @@ std::vector<std::pair<std::string, nlohmann::ordered_json>> NeutralFieldSchemas(
                   {"maxProperties", kMostPairs},
                   {"additionalProperties", {{"type", "string"}}},
                   {"description", "Labels, which change nothing."}};
+        break;
+      case Rule::kObject:
+        schema = {{"type", "object"}, {"description", "Changes nothing."}};
+        break;
+      case Rule::kObjects:
+        schema = {{"type", "array"},
+                  {"items", {{"type", "object"}}},
+                  {"description", "Changes nothing."}};
+        break;
+      case Rule::kCount:
+        schema = {{"type", "integer"},
+                  {"minimum", 1},
+                  {"maximum", INT32_MAX},
+                  {"description", "Changes nothing."}};
         break;
     }
     schemas.emplace_back(field->name, std::move(schema));

@@ -1,4 +1,5 @@
-// The fields of other servers that Millrace takes only while their value asks for nothing.
+// The fields of other servers that Millrace takes only while their value asks for nothing, and
+// hints of clients, which it takes whatever they say: no answer must follow them.
 #ifndef MILLRACE_SERVER_HTTP_NEUTRAL_FIELDS_H_
 #define MILLRACE_SERVER_HTTP_NEUTRAL_FIELDS_H_
 
@@ -17,6 +18,8 @@ enum Endpoint : unsigned {
   kEmbeddingEndpoint = 4,
   kChatTokenizeEndpoint = 8,  // /tokenize with messages
   kScoringEndpoint = 16,      // /v1/score and /v1/rerank
+  kMessagesEndpoint = 32,     // /v1/messages and its count_tokens
+  kResponsesEndpoint = 64,
 };
 
 // Takes the endpoint's fields with neutral values, and refuses any other value by name, with what

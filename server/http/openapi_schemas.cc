@@ -68,7 +68,8 @@ void AddNeutral(std::string_view endpoint, OrderedValue& properties) {
   constexpr std::pair<std::string_view, Endpoint> kEndpoints[] = {
       {"completion", kCompletionEndpoint}, {"chat", kChatEndpoint},
       {"embedding", kEmbeddingEndpoint},   {"tokenize", kChatTokenizeEndpoint},
-      {"scoring", kScoringEndpoint},
+      {"scoring", kScoringEndpoint},       {"messages", kMessagesEndpoint},
+      {"responses", kResponsesEndpoint},
   };
   for (const auto& [name, bit] : kEndpoints) {
     if (name != endpoint) continue;

@@ -152,7 +152,8 @@ TEST(OpenApiTest, UnknownFieldsAreDocumentedAsTheyAreTaken) {
       OpenApiSchemas(UnknownFields::kIgnore)["ChatRequest"].contains("additionalProperties"));
   EXPECT_EQ(closed["properties"]["top_p"]["exclusiveMinimum"], 0);  // sampling_params.h
   EXPECT_EQ(closed["properties"]["top_p"]["type"], OrderedValue::array({"number", "null"}));
-  EXPECT_EQ(closed["properties"]["store"]["enum"], OrderedValue::array({false, nullptr}));
+  EXPECT_EQ(closed["properties"]["return_prompt_text"]["enum"],
+            OrderedValue::array({false, nullptr}));
 }
 
 class OpenApiRoutesTest : public testing::Test {

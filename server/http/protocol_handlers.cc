@@ -21,6 +21,12 @@ HttpResponse NoSuchResponse(std::string_view id) {
   return ErrorResponse(error);
 }
 
+// Returns whether a budget can end the model's thoughts. Without thoughts there is nothing to end;
+// those in channels have no marker that could be forced, and Anthropic calls the budget a target.
+bool BoundsThoughts(const EngineInfo& info) {
+  return !info.reasoning_parser.empty() && info.reasoning_parser != "openai_gptoss";
+}
+
 }  // namespace
 
 DefaultsOf Api::Defaults() const {
@@ -38,6 +44,7 @@ Handled Api::Messages(const HttpRequestHead& head, const std::string& body,
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return MessagesError(ErrorFromStatus(engine.status()));
   GenerateRequest& options = request->options;
+  if (!BoundsThoughts((*engine)->info())) options.thinking_token_budget.reset();
   if (absl::Status s = SetCaller(head, options); !s.ok()) {
     return MessagesError(ErrorFromStatus(s));
   }
@@ -135,7 +142,8 @@ Handled Api::Score(bool rerank, const HttpRequestHead& head, const std::string& 
     if (!computed.ok()) return complete(ErrorResponse(ErrorFromStatus(computed.status())));
     complete(HttpResponse{
         .body = ScoringJson(*request, id, request->model.empty() ? info.model_name : request->model,
-                            ScoresOf(*request, info, *computed), computed->prompt_tokens)});
+                            ScoresOf(*request, info, *computed), computed->prompt_tokens),
+        .tokens = TokenCounts{.prompt = computed->prompt_tokens}});
   };
   answer->WhenDropped((*engine)->Embed(*std::move(embed), std::move(done)));
   return answer;

@@ -169,7 +169,7 @@ TEST_F(ProtocolsTest, MessagesBecomeAChat) {
   EXPECT_EQ(whole["usage"]["input_tokens"], 3);
   EXPECT_EQ(whole["usage"]["cache_read_input_tokens"], 2);
   const GenerateRequest request = endpoint_.engine().request(0);
-  EXPECT_EQ(request.max_tokens, 9);
+  EXPECT_EQ(request.default_max_tokens, 9);
   EXPECT_FALSE(request.parallel_tool_calls);
   const Chat chat = ChatOf(0);
   ASSERT_EQ(chat.messages.size(), 5u);

@@ -39,6 +39,7 @@ ResponsesAnswer::ResponsesAnswer(ResponsesRequest request, std::string id, std::
                                  const Wake& wake)
     : BlockAnswer(std::move(request.api), std::move(id), engine, wake),
       shown_(std::move(request.shown)),
+      namespaces_(std::move(request.namespaces)),
       owner_(std::move(owner)),
       store_(request.store ? std::move(store) : nullptr),
       conversation_(std::move(request.conversation)) {}
@@ -78,6 +79,10 @@ void ResponsesAnswer::AppendItem(std::string& out, const AnswerBlock& block, boo
     AppendJsonString(out, block.id);
     out += R"(,"name":)";
     AppendJsonString(out, block.name);
+    if (const auto of = namespaces_.find(block.name); of != namespaces_.end()) {
+      out += R"(,"namespace":)";
+      AppendJsonString(out, of->second);
+    }
     out += R"(,"arguments":)";
     AppendJsonString(out, whole ? block.text : "");
   } else {

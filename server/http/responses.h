@@ -2,6 +2,7 @@
 #ifndef MILLRACE_SERVER_HTTP_RESPONSES_H_
 #define MILLRACE_SERVER_HTTP_RESPONSES_H_
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,11 +17,15 @@ namespace millrace {
 
 inline constexpr std::string_view kResponsesPath = "/v1/responses";
 
+// The namespaces of tools that have one, by the names of the tools.
+using Namespaces = std::map<std::string, std::string>;
+
 struct ResponsesRequest {
   ApiRequest api;                         // its one prompt is the chat with `conversation` alone
   std::string instructions;               // come before the conversation; may be empty
   std::vector<ChatMessage> conversation;  // without instructions and what the next names
   std::string previous_response_id;
+  Namespaces namespaces;
   bool store = true;
   std::string shown;  // the members of a response that repeat the request: `"tools":[],…`
 };
@@ -57,6 +62,7 @@ class ResponsesAnswer : public BlockAnswer {
   void Keep(std::string json);
 
   const std::string shown_;
+  const Namespaces namespaces_;
   const std::string owner_;
   const std::shared_ptr<ResponseStore> store_;
   std::vector<ChatMessage> conversation_;

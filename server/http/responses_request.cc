@@ -1,150 +1,98 @@
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/sampling_table.h"
+#include "server/http/api_error.h"
 #include "server/http/json_reader.h"
+#include "server/http/neutral_fields.h"
 #include "server/http/openai_tools.h"
 #include "server/http/responses.h"
+#include "server/http/responses_items.h"
 
 namespace millrace {
 namespace {
 
-bool ReadItemField(FieldReader& fields, std::string_view name, std::string_view allowed,
-                   std::string& value) {
-  if (fields.Find(name) == nullptr) fields.FailMissing(name, allowed);
-  fields.Read(name, value);
-  return fields.ok();
+constexpr std::string_view kToolTypes =
+    "function, namespace, or one that is not called here: custom, web_search, image_generation, "
+    "tool_search, local_shell, shell, apply_patch";
+
+// Returns whether the model is not shown tools of this type, and so calls none: OpenAI's servers
+// run them, or a model must have learned their form.
+bool IsLeftOut(std::string_view type) {
+  constexpr std::string_view kTypes[] = {"custom", "image_generation", "tool_search", "local_shell",
+                                         "shell",  "apply_patch"};
+  return type.starts_with("web_search") ||
+         std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
-// Fields that items of an answer have, which come back in the next request.
-void SkipItemFields(FieldReader& item) {
-  std::string text;
-  item.Read("id", text);
-  item.Read("status", text);
-}
-
-// A string, or a list of parts whose texts are joined by line feeds.
-void ReadItemContent(FieldReader& fields, std::string_view name, const std::string& path,
-                     std::string_view types, ChatMessage& read) {
-  const Json* field = fields.Find(name);
-  if (field == nullptr) return fields.FailMissing(name, "a string or a list of parts");
-  if (field->is_string()) {
-    read.content = field->get<std::string>();
-    return;
+// Reads a function behind its type, and appends it as a chat has it.
+void ReadFunctionTool(FieldReader& tool, const OrderedJson& ordered, OrderedJson& tools) {
+  CheckFunction(tool);
+  bool deferred = false;  // no tool is: the model is shown all of them
+  tool.Read("defer_loading", deferred);
+  tool.Find("allowed_callers");  // the model's calls are the only ones
+  tool.Find("output_schema");    // of results, which come as they are
+  if (!tool.ok()) return;
+  OrderedJson function = OrderedJson::object();
+  for (const char* name : {"name", "description", "parameters", "strict"}) {
+    if (ordered.contains(name)) function[name] = ordered[name];
   }
-  if (!field->is_array()) return fields.FailValue(name, *field, "a string or a list of parts");
-  for (size_t i = 0; i < field->size() && fields.ok(); ++i) {
-    FieldReader part((*field)[i], StrCat(path, name, "[", i, "]."), fields.unknown_fields());
+  tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+}
+
+// Reads a group of tools, whose functions the model knows by their own names.
+void ReadNamespace(FieldReader& group, const std::string& path, const OrderedJson& ordered,
+                   OrderedJson& tools, Namespaces& namespaces) {
+  std::string name;
+  std::string description;
+  ReadItemField(group, "name", "a string", name);
+  group.Read("description", description);
+  const Json* list = group.Find("tools");
+  if (list == nullptr || !list->is_array()) {
+    return group.FailValue("tools", list == nullptr ? Json() : *list, "a list of tools");
+  }
+  for (size_t i = 0; i < list->size() && group.ok(); ++i) {
+    FieldReader tool((*list)[i], StrCat(path, "tools[", i, "]."), group.unknown_fields());
     std::string type;
-    std::string one;
-    if (ReadItemField(part, "type", types, type)) {
-      const std::vector<std::string_view> allowed = SplitList(types);
-      if (std::count(allowed.begin(), allowed.end(), type) == 0)
-        part.FailValue("type", type, types);
+    if (ReadItemField(tool, "type", "function, custom", type) && type == "function") {
+      ReadFunctionTool(tool, ordered["tools"][i], tools);
+      if (tool.ok()) namespaces[tools.back()["function"]["name"].get<std::string>()] = name;
+    } else if (type == "custom") {
+      continue;
+    } else if (tool.ok()) {
+      tool.FailValue("type", type, "function, custom");
     }
-    ReadItemField(part, "text", "a string", one);
-    part.Refuse("annotations", Json::array({Json::array()}));
-    part.Refuse("logprobs", Json::array({Json::array()}));
-    part.Find("parsed");  // The openai client's parse adds it: what text says again.
-    fields.Fail(part.Finish());
-    read.content += StrCat(i > 0 ? "\n" : "", one);
-    read.part_sizes.push_back(one.size());
+    group.Fail(tool.Finish());
   }
 }
 
-// Returns the turn of the assistant that an item belongs to: calls and reasoning are items of their
-// own, and one turn of a chat.
-ChatMessage& AssistantTurn(std::vector<ChatMessage>& messages, bool after_text) {
-  const bool goes_on =
-      !messages.empty() && messages.back().role == "assistant" &&
-      (after_text || (messages.back().content.empty() && messages.back().tool_calls.empty()));
-  if (!goes_on) messages.push_back({.role = "assistant"});
-  return messages.back();
-}
-
-void ReadMessageItem(FieldReader& item, const std::string& path,
-                     std::vector<ChatMessage>& messages) {
-  constexpr std::string_view kRoles = "user, assistant, system, developer";
-  ChatMessage read;
-  std::string& role = read.role;
-  if (!ReadItemField(item, "role", kRoles, role)) return;
-  if (role != "user" && role != "assistant" && role != "system" && role != "developer") {
-    return item.FailValue("role", role, kRoles);
+// A name in two groups would not say whose tool a call is for.
+absl::Status CheckNames(const OrderedJson& tools, const Namespaces& namespaces) {
+  if (tools.size() > kMaxTools) {
+    return FieldError(
+        "tools", "invalid_value",
+        StrCat("tools has ", tools.size(), " functions; allowed: at most ", kMaxTools));
   }
-  ReadItemContent(item, "content", path, "input_text, output_text, text", read);
-  std::string label;  // of an answer's parts
-  item.Read("phase", label);
-  if (role == "assistant") {
-    ChatMessage& turn = AssistantTurn(messages, /*after_text=*/false);
-    turn.content = std::move(read.content);
-    turn.part_sizes = std::move(read.part_sizes);
-  } else {
-    messages.push_back(std::move(read));
+  if (namespaces.empty()) return absl::OkStatus();
+  std::set<std::string> names;
+  for (const OrderedJson& tool : tools) {
+    const std::string name = tool["function"]["name"].get<std::string>();
+    if (names.insert(name).second) continue;
+    return FieldError("tools", "invalid_value",
+                      StrCat("tools has the name ", Printable(name),
+                             " twice; allowed: once, in all namespaces together"));
   }
-}
-
-void ReadCallItem(FieldReader& item, std::vector<ChatMessage>& messages) {
-  ToolCall call;
-  ReadItemField(item, "call_id", "a string", call.id);
-  ReadItemField(item, "name", "a string", call.name);
-  ReadItemField(item, "arguments", "a string", call.arguments);
-  item.Find("parsed_arguments");  // The openai client's parse adds it: what arguments say again.
-  AssistantTurn(messages, /*after_text=*/true).tool_calls.push_back(std::move(call));
-}
-
-void ReadReasoningItem(FieldReader& item, const std::string& path,
-                       std::vector<ChatMessage>& messages) {
-  ChatMessage read;
-  item.Find("summary");  // ours has none
-  item.Refuse("encrypted_content", Json::array({""}));
-  if (item.Find("content") != nullptr) {
-    ReadItemContent(item, "content", path, "reasoning_text, text", read);
-  }
-  std::string& reasoning = AssistantTurn(messages, /*after_text=*/false).reasoning;
-  reasoning += StrCat(reasoning.empty() ? "" : "\n", read.content);
-}
-
-void ReadItem(FieldReader& item, const std::string& path, std::vector<ChatMessage>& messages) {
-  std::string type = "message";
-  item.Read("type", type);
-  SkipItemFields(item);
-  if (type == "message") {
-    ReadMessageItem(item, path, messages);
-  } else if (type == "function_call") {
-    ReadCallItem(item, messages);
-  } else if (type == "function_call_output") {
-    ChatMessage result{.role = "tool"};
-    ReadItemField(item, "call_id", "a string", result.tool_call_id);
-    ReadItemContent(item, "output", path, "input_text, output_text, text", result);
-    messages.push_back(std::move(result));
-  } else if (type == "reasoning") {
-    ReadReasoningItem(item, path, messages);
-  } else {
-    item.FailValue("type", type, "message, function_call, function_call_output, reasoning");
-  }
-}
-
-void ReadInput(FieldReader& fields, std::vector<ChatMessage>& messages) {
-  const Json* input = fields.Find("input");
-  constexpr std::string_view kAllowed = "a string or a non-empty list of items";
-  if (input == nullptr) return fields.FailMissing("input", kAllowed);
-  if (input->is_string()) {
-    return messages.push_back({.role = "user", .content = input->get<std::string>()});
-  }
-  if (!input->is_array() || input->empty()) return fields.FailValue("input", *input, kAllowed);
-  for (size_t i = 0; i < input->size() && fields.ok(); ++i) {
-    const std::string path = StrCat("input[", i, "].");
-    FieldReader item((*input)[i], path, fields.unknown_fields());
-    ReadItem(item, path, messages);
-    fields.Fail(item.Finish());
-  }
+  return absl::OkStatus();
 }
 
 // Tools are flat here. Returns them as a chat has them.
-OrderedJson ReadResponsesTools(FieldReader& fields, const OrderedJson& ordered) {
+OrderedJson ReadResponsesTools(FieldReader& fields, const OrderedJson& ordered,
+                               Namespaces& namespaces) {
   OrderedJson tools = OrderedJson::array();
   const Json* list = fields.Find("tools");
   if (list == nullptr) return tools;
@@ -153,18 +101,23 @@ OrderedJson ReadResponsesTools(FieldReader& fields, const OrderedJson& ordered) 
     return tools;
   }
   for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
-    FieldReader tool((*list)[i], StrCat("tools[", i, "]."), fields.unknown_fields());
+    const std::string path = StrCat("tools[", i, "].");
+    FieldReader tool((*list)[i], path, fields.unknown_fields());
     std::string type;
-    if (ReadItemField(tool, "type", "function", type) && type != "function") {
-      tool.FailValue("type", type, "function");
+    if (!ReadItemField(tool, "type", kToolTypes, type)) {
+      fields.Fail(tool.Finish());
+    } else if (type == "function") {
+      ReadFunctionTool(tool, ordered["tools"][i], tools);
+      fields.Fail(tool.Finish());
+    } else if (type == "namespace") {
+      ReadNamespace(tool, path, ordered["tools"][i], tools, namespaces);
+      fields.Fail(tool.Finish());
+    } else if (!IsLeftOut(type)) {
+      tool.FailValue("type", type, kToolTypes);
+      fields.Fail(tool.Finish());
     }
-    if (tool.ok()) CheckFunction(tool);
-    fields.Fail(tool.Finish());
-    OrderedJson function = ordered["tools"][i];
-    if (!fields.ok()) break;
-    function.erase("type");
-    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
+  if (fields.ok()) fields.Fail(CheckNames(tools, namespaces));
   return tools;
 }
 
@@ -198,8 +151,12 @@ void ReadReasoningField(FieldReader& fields, Chat& chat) {
   if (field == nullptr) return;
   FieldReader reasoning(*field, "reasoning.", fields.unknown_fields());
   ReadEffort(reasoning, "effort", chat);
-  reasoning.Refuse("summary", Json::array({"auto"}));
-  reasoning.Refuse("generate_summary", Json::array({"auto"}));
+  // Reasoning comes as it is, so that a summary is not missed.
+  const Json summaries = Json::array({"auto", "concise", "detailed", "none"});
+  reasoning.Refuse("summary", summaries);
+  reasoning.Refuse("generate_summary", summaries);
+  reasoning.Refuse("context", Json::array({"auto", "current_turn", "all_turns"}));
+  reasoning.Refuse("mode", Json::array({"standard"}));
   fields.Fail(reasoning.Finish());
 }
 
@@ -239,30 +196,25 @@ void ReadTextFormat(FieldReader& fields, const OrderedJson& ordered, GenerateReq
   if (field == nullptr) return;
   FieldReader text(*field, "text.", fields.unknown_fields());
   ReadFormat(text, ordered, request);
-  text.Refuse("verbosity", Json::array({"medium"}));
+  text.Refuse("verbosity", Json::array({"low", "medium", "high"}));
   fields.Fail(text.Finish());
 }
 
-void ReadResponsesNeutral(FieldReader& fields) {
-  for (std::string_view name : {"access_programs", "context_management", "conversation", "image",
-                                "max_tool_calls", "moderation", "prompt", "prompt_cache_options"}) {
-    fields.Refuse(name, Json::array());
-  }
-  fields.Refuse("background", Json::array({false}));
-  fields.Refuse("include", Json::array({Json::array()}));
-  fields.Refuse("service_tier", Json::array({"auto", "default"}));
-  fields.Refuse("top_logprobs", Json::array({0}));
-  fields.Refuse("truncation", Json::array({"disabled"}));
-  fields.Refuse("prompt_cache_retention", Json::array({"in_memory"}));
-  std::string label;
-  for (std::string_view name : {"prompt_cache_key", "safety_identifier", "user"}) {
-    fields.Read(name, label);
-  }
-  if (const Json* metadata = fields.Find("metadata")) {
-    const bool pairs = metadata->is_object() && metadata->size() <= 16 &&
-                       std::all_of(metadata->begin(), metadata->end(),
-                                   [](const Json& value) { return value.is_string(); });
-    if (!pairs) fields.FailValue("metadata", *metadata, "at most 16 pairs of strings");
+// Reads what a response is to have beside its text. Of tools that are not here there is nothing,
+// and reasoning comes in the open.
+void ReadInclude(FieldReader& fields) {
+  const Json* field = fields.Find("include");
+  if (field == nullptr) return;
+  if (!field->is_array()) return fields.FailValue("include", *field, "a list of strings");
+  const Json empty = {"reasoning.encrypted_content",   "file_search_call.results",
+                      "web_search_call.results",       "web_search_call.action.sources",
+                      "message.input_image.image_url", "computer_call_output.output.image_url",
+                      "code_interpreter_call.outputs"};
+  for (size_t i = 0; i < field->size() && fields.ok(); ++i) {
+    if (IsOneOf((*field)[i], empty)) continue;
+    std::vector<std::string> names;
+    for (const Json& name : empty) names.push_back(name.get<std::string>());
+    fields.FailValue(StrCat("include[", i, "]"), (*field)[i], JoinList(names));
   }
 }
 
@@ -272,6 +224,10 @@ void ReadResponsesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiR
   fields.Read("max_output_tokens", options.max_tokens);
   if (options.max_tokens && *options.max_tokens < 1) {
     fields.FailValue("max_output_tokens", *options.max_tokens, "at least 1");
+  }
+  // Agents ask for one number whatever the model's length is. What does not fit is cut.
+  if (const auto most = std::exchange(options.max_tokens, std::nullopt); most.has_value()) {
+    options.default_max_tokens = most;
   }
   // vLLM's fields, too.
   ForEachSamplingField(
@@ -283,6 +239,8 @@ void ReadResponsesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiR
   if (const Json* field = fields.Find("stream_options")) {
     FieldReader stream(*field, "stream_options.", fields.unknown_fields());
     stream.Refuse("include_obfuscation", {false});
+    bool usage = true;  // a response always has it
+    stream.Read("include_usage", usage);
     fields.Fail(stream.Finish());
   }
 }
@@ -304,7 +262,6 @@ std::string Shown(const OrderedJson& ordered, const ApiRequest& request) {
   add("metadata", OrderedJson::object());
   add("parallel_tool_calls", true);
   add("reasoning", {{"effort", nullptr}, {"summary", nullptr}});
-  add("service_tier", "default");
   add("store", true);
   add("temperature", request.options.temperature);
   add("text", {{"format", {{"type", "text"}}}});
@@ -312,7 +269,8 @@ std::string Shown(const OrderedJson& ordered, const ApiRequest& request) {
   add("tools", OrderedJson::array());
   add("top_logprobs", 0);
   add("top_p", request.options.top_p);
-  add("truncation", "disabled");
+  // Two that say what holds, whatever the request asked for.
+  shown += R"(,"service_tier":"default","truncation":"disabled")";
   return shown;
 }
 
@@ -332,15 +290,16 @@ absl::StatusOr<ResponsesRequest> ParseResponsesRequest(std::string_view body,
   fields.Read("instructions", request.instructions);
   fields.Read("previous_response_id", request.previous_response_id);
   fields.Read("store", request.store);
-  ReadInput(fields, request.conversation);
+  ReadInput(fields, ordered, request.conversation);
   Chat chat;
   ReadResponsesSampling(fields, defaults, api);
-  const OrderedJson tools = ReadResponsesTools(fields, ordered);
+  const OrderedJson tools = ReadResponsesTools(fields, ordered, request.namespaces);
   const ToolChoice choice = ReadResponsesChoice(fields);
   if (fields.ok()) fields.Fail(ApplyTools(tools, choice, auto_tool_choice, chat, api.options));
   ReadReasoningField(fields, chat);
   ReadTextFormat(fields, ordered, api.options);
-  ReadResponsesNeutral(fields);
+  ReadInclude(fields);
+  CheckNeutralFields(fields, kResponsesEndpoint);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   api.options.parse_reasoning = true;
   api.prompts.emplace_back(std::move(chat));
