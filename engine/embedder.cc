@@ -135,9 +135,13 @@ absl::StatusOr<std::vector<Token>> Embedder::EncodeInput(const EmbeddingBatch& b
   const StepLimits& limits = parts_.defaults.limits;
   const Prompt& prompt = batch.request.inputs[input];
   const std::string name = batch.request.Name(input);
+  const std::string& before = parts_.info.embedding.prompt;
+  const auto* const text = std::get_if<std::string>(&prompt);
+  const bool prompted = text != nullptr && !before.empty();
   // An encoder's token may stand for a text of any length: an unknown word is one token.
   absl::StatusOr<std::vector<Token>> tokens =
-      parts_.text->PromptTokens({.prompt = prompt}, Tokenizer::kMaxTextBytes, SteadyTime::max());
+      parts_.text->PromptTokens({.prompt = prompted ? Prompt(before + *text) : prompt},
+                                Tokenizer::kMaxTextBytes, SteadyTime::max());
   if (!tokens.ok()) return Annotate(tokens.status(), name);
   if (const auto most = batch.request.truncate_prompt_tokens) {
     parts_.text->Truncate(prompt, *most == -1 ? limits.max_model_len : *most, &*tokens);

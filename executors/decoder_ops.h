@@ -45,12 +45,6 @@ class DecoderPlacer : public virtual WeightPlacer {
   // each.
   virtual absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) = 0;
 
-  // Places a weight for DecoderOps::GatedLinear, without biases: the gate's [size, in] and then the
-  // other factor's (up) of the same shape, as two tensors, or as one of [2 * size, in]. The rank
-  // has `share` of each.
-  virtual absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
-                                               const Share& share) = 0;
-
   // Places the router for DecoderOps::Mixture. Every rank has all of it.
   virtual absl::StatusOr<LinearId> Router(const RouterNames& names) = 0;
 
@@ -131,10 +125,6 @@ class DecoderOps : public virtual CoreOps {
   virtual LinearInput RowLinear(LinearId weight, LinearInput x, const Addend& addend,
                                 Residual& residual, std::optional<NormId> norm,
                                 Consumers consumers) = 0;
-
-  // Returns f(x * Wgate^T, x * Wup^T), [tokens, size].
-  virtual LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
-                                  Consumers consumers) = 0;
 
   // Sends each token of x through the experts that the router chooses for it and, if there is one,
   // the shared expert. y is the sum of the experts' outputs times their scores, the best expert

@@ -23,6 +23,7 @@ struct EmbeddingTraits {
   bool normalized = false;     // they are divided by their length
   bool matryoshka = false;     // their first numbers are embeddings, too (arXiv:2205.13147)
   std::vector<int32_t> sizes;  // with it: how many first numbers; empty: any
+  std::string prompt;          // stands before every text that one is made of
 };
 
 // Layers whose keys and values share one block table and one block size.

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "formats/layer_config.h"
 
 namespace millrace {
 
@@ -30,6 +31,7 @@ enum class EmbeddingId : int32_t {};
 enum class NormId : int32_t {};
 enum class LinearId : int32_t {};
 enum class VectorId : int32_t {};
+enum class PositionBiasId : int32_t {};
 
 // One of `size` ranks of tensor parallelism (arXiv:1909.08053), which hold a share of each large
 // weight and run the same ops.
@@ -91,6 +93,12 @@ class WeightPlacer {
   // are; of a linear that is divided by columns, the op adds it once to the sum over the ranks.
   virtual absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
                                           const Shard& shard) = 0;
+
+  // Places a weight for CoreOps::GatedLinear, without biases: the gate's [size, in] and then the
+  // other factor's (up) of the same shape, as two tensors, or as one of [2 * size, in]. The rank
+  // has `share` of each.
+  virtual absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
+                                               const Share& share) = 0;
 };
 
 // The output of an op, for the ops that follow it in the same step: [tokens, width], in whatever
@@ -162,10 +170,15 @@ struct AttentionSpec {
   float scale = 0;     // of the scores, usually head_size^-0.5
   float soft_cap = 0;  // scores become soft_cap * tanh(scale * q.k / soft_cap), if not 0 (Gemma 2,
                        // arXiv:2408.00118)
-  int32_t window = 0;  // a token sees itself and the window - 1 before it; 0: all before it
+  int32_t window = 0;  // a token sees itself and the window - 1 before it, and as many behind it
+                       // unless `causal`; 0: all
   bool causal = true;  // false, of an encoder: a token sees all of its row's, which is a whole text
   RopeSpec rope;
   std::optional<VectorId> sinks;  // [num_heads], SoftmaxAttention::sinks
+  // Set, of an encoder: what is added to the scores of head h, by the bucket of the distance (see
+  // PositionBucket); h counts from `first_head` of all ranks' on.
+  std::optional<PositionBiasId> position_bias;
+  int32_t first_head = 0;
 };
 
 // A layer's root-mean-square norms of q and of k before they are rotated. Over each head's own
@@ -193,6 +206,10 @@ class CoreOps {
 
   // Returns x * W^T (+ bias), where W has q's, k's and v's rows.
   virtual Qkv QkvLinear(LinearId weight, const LinearInput& x) = 0;
+
+  // Returns f(x * Wgate^T, x * Wup^T), [tokens, size].
+  virtual LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
+                                  Consumers consumers) = 0;
 
   // Norms q and k where the layer has `norms`, rotates them by their positions (spec.rope), and
   // appends k and v to the layer's pages.

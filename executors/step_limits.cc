@@ -9,7 +9,8 @@ namespace {
 int32_t EmbeddingSize(const ModelConfig& config) {
   if (config.pooler.has_value()) return config.hidden_size;
   if (!config.encoder.has_value()) return 0;
-  return config.encoder->classifier.has_value() ? 1 : config.hidden_size;
+  if (config.encoder->classifier.has_value()) return 1;
+  return config.encoder->dense.empty() ? config.hidden_size : config.encoder->dense.back().out;
 }
 
 }  // namespace
@@ -20,7 +21,7 @@ std::optional<ScoreFunction> ScoreFunctionOf(const ModelConfig& config) {
 }
 
 EmbeddingTraits EmbeddingTraitsOf(const ModelConfig& config) {
-  EmbeddingTraits traits;
+  EmbeddingTraits traits{.prompt = config.embedding_prompt};
   if (config.encoder.has_value()) traits.normalized = config.encoder->normalize;
   if (config.pooler.has_value()) traits.normalized = config.pooler->normalize;
   if (!config.matryoshka.has_value()) return traits;

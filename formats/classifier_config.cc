@@ -39,6 +39,13 @@ absl::StatusOr<bool> ReadIsSigmoid(const JsonFields& fields, std::string_view na
 
 }  // namespace
 
+absl::Status ReadScoreFunction(const JsonFields& fields, std::string_view name,
+                               ClassifierHead* head) {
+  if (fields.Find(name) == nullptr) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(head->sigmoid, ReadIsSigmoid(fields, name));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ClassifierHead> ReadClassifierHead(const JsonFields& config) {
   MILLRACE_RETURN_IF_ERROR(CheckLabels(config));
   constexpr char kNew[] = "sentence_transformers";
@@ -48,13 +55,11 @@ absl::StatusOr<ClassifierHead> ReadClassifierHead(const JsonFields& config) {
   if (config.Find(kNew) != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(const JsonFields fields, config.Object(kNew));
     if (fields.Find(kFunction) != nullptr) {
-      MILLRACE_ASSIGN_OR_RETURN(head.sigmoid, ReadIsSigmoid(fields, kFunction));
+      MILLRACE_RETURN_IF_ERROR(ReadScoreFunction(fields, kFunction, &head));
       return head;
     }
   }
-  if (config.Find(kOld) != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(head.sigmoid, ReadIsSigmoid(config, kOld));
-  }
+  MILLRACE_RETURN_IF_ERROR(ReadScoreFunction(config, kOld, &head));
   return head;
 }
 

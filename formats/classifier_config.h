@@ -2,6 +2,9 @@
 #ifndef MILLRACE_FORMATS_CLASSIFIER_CONFIG_H_
 #define MILLRACE_FORMATS_CLASSIFIER_CONFIG_H_
 
+#include <string_view>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "formats/json_fields.h"
 #include "formats/model_config.h"
@@ -13,6 +16,11 @@ namespace millrace {
 // `sbert_ce_default_activation_function`, else the sigmoid. UNIMPLEMENTED, naming the field, for
 // anything else.
 absl::StatusOr<ClassifierHead> ReadClassifierHead(const JsonFields& config);
+
+// Sets the function of scores by a field with a Python type, if it is there: torch.nn's Sigmoid or
+// Identity, UNIMPLEMENTED for another.
+absl::Status ReadScoreFunction(const JsonFields& fields, std::string_view name,
+                               ClassifierHead* head);
 
 }  // namespace millrace
 

@@ -11,11 +11,12 @@
 namespace millrace {
 
 // Reads what sentence-transformers wrote into the folder of an encoder or of a decoder with a
-// pooler: pooling and normalization (modules.json and the pooling's own config.json), and the
-// longest text (sentence_bert_config.json). An encoder's folder without modules.json is what
+// pooler, in the layouts before and since its version 5.4: pooling, Dense layers and normalization
+// (modules.json and the modules' own config.json), the longest text (sentence_bert_config.json,
+// tokenizer_config.json), and the default prompt and a cross-encoder's function
+// (config_sentence_transformers.json). An encoder's folder without modules.json is what
 // sentence-transformers makes of it: the mean, not normalized; a decoder's leaves the pooler as it
-// is. UNIMPLEMENTED for other modules, other kinds of pooling, and a default prompt
-// (config_sentence_transformers.json).
+// is. UNIMPLEMENTED for other modules and other kinds of pooling.
 absl::Status ReadSentenceTransformer(const std::filesystem::path& folder, ModelConfig* config);
 
 // Returns whether the folder has a modules.json that lists a pooling.

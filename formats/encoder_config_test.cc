@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "formats/family_twins.h"
 #include "formats/gguf_test_util.h"
+#include "formats/hf_test_util.h"
 #include "formats/open_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -92,8 +93,8 @@ TEST_F(EncoderConfigTest, WhatWouldChangeTheNumbersIsRefusedByName) {
   EXPECT_THAT(config(R"({"type_vocab_size": 3})"), HasSubstr("token_type_embeddings"));
   EXPECT_THAT(refused("modules.json", "{}"), HasSubstr("must be a list of modules"));
   EXPECT_THAT(refused("modules.json", R"([{"type": "a.Transformer", "path": ""},
-      {"type": "a.Pooling", "path": "1_Pooling"}, {"type": "a.Dense", "path": "2_Dense"}])"),
-              HasSubstr("Transformer, Pooling, Dense"));
+      {"type": "a.Pooling", "path": "1_Pooling"}, {"type": "a.LSTM", "path": "2_LSTM"}])"),
+              HasSubstr("Transformer, Pooling, LSTM"));
   EXPECT_THAT(refused("modules.json", R"([{"type": "a.Transformer", "path": ""},
       {"type": "a.Pooling", "path": "../1_Pooling"}])"),
               HasSubstr("\"../1_Pooling\", must be a folder's name"));
@@ -104,24 +105,102 @@ TEST_F(EncoderConfigTest, WhatWouldChangeTheNumbersIsRefusedByName) {
               HasSubstr("is not supported"));
 }
 
-TEST_F(EncoderConfigTest, NoTextIsPutBeforeAText) {
-  const auto message = [&](const char* json) {
-    return std::string(With("config_sentence_transformers.json", json).status().message());
+TEST_F(EncoderConfigTest, TheDefaultPromptStandsBeforeEveryText) {
+  const auto prompt = [&](const char* json) {
+    const auto config = With("config_sentence_transformers.json", json);
+    return config.ok() ? config->embedding_prompt : std::string(config.status().message());
   };
-  // sentence-transformers adds those that a caller asks for, or the default.
-  for (const char* json : {R"({"__version__": {}})",
-                           R"({"prompts": {"query": "Find: "}, "default_prompt_name": null})",
-                           R"({"prompts": {"query": ""}, "default_prompt_name": "query"})"}) {
-    EXPECT_EQ(message(json), "") << json;
-  }
-  EXPECT_EQ(
-      message(R"({"prompts": {"query": "Find: "}, "default_prompt_name": "query"})"),
-      "config_sentence_transformers.json: default_prompt_name: \"query\" is not supported: its "
-      "prompt would stand before every text (supported: null, or an empty prompt's)");
-  EXPECT_THAT(message(R"({"default_prompt_name": "query"})"), HasSubstr("default_prompt_name"));
-  EXPECT_THAT(message(R"({"default_prompt_name": 1})"), HasSubstr("default_prompt_name: is 1"));
-  EXPECT_THAT(message(R"({"prompts": [], "default_prompt_name": "a"})"),
+  EXPECT_EQ(prompt(R"({"__version__": {}})"), "");
+  EXPECT_EQ(prompt(R"({"prompts": {"query": "Find: "}, "default_prompt_name": null})"), "");
+  EXPECT_EQ(prompt(R"({"prompts": {"query": ""}, "default_prompt_name": "query"})"), "");
+  EXPECT_EQ(prompt(R"({"prompts": {"query": "Find: "}, "default_prompt_name": "query"})"),
+            "Find: ");
+  EXPECT_EQ(prompt(R"({"default_prompt_name": "query"})"),
+            "config_sentence_transformers.json: default_prompt_name: \"query\" is not the name of "
+            "one of prompts");
+  EXPECT_THAT(prompt(R"({"default_prompt_name": 1})"), HasSubstr("default_prompt_name: is 1"));
+  EXPECT_THAT(prompt(R"({"prompts": [], "default_prompt_name": "a"})"),
               HasSubstr("prompts: is []"));
+  // Tokens of a prompt that are not pooled.
+  WriteFile(folder_ + "/1_Pooling/config.json",
+            R"({"pooling_mode": "mean", "include_prompt": false})");
+  EXPECT_THAT(prompt(R"({"prompts": {"query": "Find: "}, "default_prompt_name": "query"})"),
+              HasSubstr("include_prompt: false is not supported"));
+  EXPECT_EQ(prompt("{}"), "");
+}
+
+// sentence-transformers wrote a flag for each kind of pooling before its version 5.4.
+TEST_F(EncoderConfigTest, PoolingIsAFlagOrAWord) {
+  const auto pooling = [&](const char* json) -> absl::StatusOr<Pooling> {
+    const auto config = With("1_Pooling/config.json", json);
+    if (!config.ok()) return config.status();
+    return config->encoder->pooling;
+  };
+  EXPECT_EQ(*pooling(R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})"),
+            Pooling::kFirst);
+  EXPECT_EQ(*pooling(R"({"pooling_mode": "cls", "include_prompt": true})"), Pooling::kFirst);
+  EXPECT_EQ(*pooling(R"({"pooling_mode": "mean", "pooling_mode_cls_token": true})"),
+            Pooling::kMean);
+  EXPECT_EQ(*pooling(R"({"pooling_mode": ["cls"]})"), Pooling::kFirst);
+  EXPECT_EQ(*pooling(R"({"word_embedding_dimension": 64})"), Pooling::kMean);
+  for (const char* other : {R"({"pooling_mode": "weightedmean"})",
+                            R"({"pooling_mode": ["cls", "mean"]})", R"({"pooling_mode": "max"})"}) {
+    EXPECT_THAT(std::string(pooling(other).status().message()),
+                HasSubstr("1_Pooling/config.json: pooling_mode: "))
+        << other;
+  }
+}
+
+TEST_F(EncoderConfigTest, TheTokenizerSaysHowLongATextMayBeWhereNothingElseDoes) {
+  const char* const no_length = R"({"transformer_task": "feature-extraction"})";
+  ASSERT_TRUE(With("sentence_bert_config.json", no_length).ok());
+  const auto length = [&](const char* json) {
+    return With("tokenizer_config.json", json)->context_length;
+  };
+  EXPECT_EQ(length(R"({"model_max_length": 20})"), 20);
+  EXPECT_EQ(length(R"({"model_max_length": 1000000000000000019884624838656})"), 64);
+  EXPECT_EQ(length("{}"), 64);
+  WriteFile(folder_ + "/sentence_bert_config.json", R"({"max_seq_length": 30})");
+  EXPECT_EQ(length(R"({"model_max_length": 20})"), 30);
+  std::filesystem::remove(folder_ + "/sentence_bert_config.json");
+  EXPECT_EQ(length(R"({"model_max_length": 20})"), 20);
+}
+
+TEST_F(EncoderConfigTest, DenseLayersFollowThePooling) {
+  std::filesystem::create_directories(folder_ + "/2_Dense");
+  WriteFile(folder_ + "/modules.json", R"([{"type": "a.Transformer", "path": ""},
+      {"type": "a.Pooling", "path": "1_Pooling"}, {"type": "a.Dense", "path": "2_Dense"},
+      {"type": "a.Normalize", "path": "3_Normalize"}])");
+  SafetensorsWriter()
+      .Tensor("linear.weight", TensorType::kF32, {2, 64}, std::vector<float>(128))
+      .Tensor("linear.bias", TensorType::kF32, {2}, {1, 2})
+      .Write(folder_ + "/2_Dense/model.safetensors");
+  const auto dense = [&](const std::string& fields) {
+    return With("2_Dense/config.json",
+                StrCat(R"({"in_features": 64, "out_features": 2)", fields, "}"));
+  };
+  const auto config = dense(R"(, "activation_function": "torch.nn.modules.linear.Identity")");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->encoder->dense.size(), 1);
+  EXPECT_EQ(config->encoder->dense[0].out, 2);
+  EXPECT_EQ(config->encoder->dense[0].function, HeadFunction::kIdentity);
+  EXPECT_TRUE(config->encoder->dense[0].bias);
+  EXPECT_TRUE(config->encoder->normalize);
+  EXPECT_EQ(dense("")->encoder->dense[0].function, HeadFunction::kTanh);
+  const auto message = [&](const std::string& fields) {
+    return std::string(dense(fields).status().message());
+  };
+  EXPECT_THAT(message(R"(, "activation_function": "my.Function")"),
+              HasSubstr("activation_function: \"my.Function\" is not supported"));
+  EXPECT_THAT(message(R"(, "bias": false)"), HasSubstr("dense.0.bias"));
+  EXPECT_THAT(message(R"(, "use_residual": true)"), HasSubstr("use_residual"));
+  EXPECT_THAT(std::string(With("2_Dense/config.json", R"({"in_features": 32, "out_features": 2})")
+                              .status()
+                              .message()),
+              HasSubstr("in_features: 32, must be 64"));
+  EXPECT_TRUE(dense("").ok());
+  std::filesystem::remove(folder_ + "/2_Dense/model.safetensors");
+  EXPECT_THAT(message(""), HasSubstr("2_Dense has no model.safetensors"));
 }
 
 TEST_F(EncoderConfigTest, TextsInLowerCaseNeedATokenizerThatDoesSo) {
@@ -151,7 +230,9 @@ TEST_F(EncoderConfigTest, AGgufFileIsRefusedByItsKeys) {
     return writer;
   };
   EXPECT_THAT(message(writer()), HasSubstr("tensor token_embd.weight: is missing"));
-  EXPECT_THAT(message(writer().Uint32("bert.pooling_type", 4)), HasSubstr("bert.pooling_type: 4"));
+  EXPECT_THAT(message(writer().Uint32("bert.pooling_type", 4)),
+              HasSubstr("bert.pooling_type: is 4, ranks, but the file has neither cls.weight"));
+  EXPECT_THAT(message(writer().Uint32("bert.pooling_type", 3)), HasSubstr("bert.pooling_type: 3"));
   EXPECT_THAT(message(writer().Bool("bert.attention.causal", true)),
               HasSubstr("bert.attention.causal"));
 }

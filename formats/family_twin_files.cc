@@ -68,17 +68,13 @@ const RopeConfig& RopeOf(const ModelConfig& model) {
   return *found;
 }
 
-// The weights' half width: somewhat more than an initializer_range of 0.2 gives.
-constexpr float kSpread = 0.35f;
-
-// Gates and ups whose clamps the sums of a few tokens reach.
-constexpr float kClampedSpread = 3 * kSpread;
-
-float SpreadOf(const ModelConfig& model, std::string_view name) {
+// Gates and ups are so wide that the sums of a few tokens reach their clamps.
+float SpreadOf(const FamilyTwin& twin, const ModelConfig& model, std::string_view name) {
   const auto* experts = std::get_if<ExpertsFeedForward>(&model.layers[0].feed_forward);
   const bool clamped = experts != nullptr && experts->function == GateFunction::kClampedSwish &&
                        (name.find(".ffn_gate.") != name.npos || name.find(".ffn_up.") != name.npos);
-  return clamped ? kClampedSpread : kSpread;
+  const auto spread = static_cast<float>(twin.spread);
+  return clamped ? 3 * spread : spread;
 }
 
 bool IsMxfp4(const FamilyTwin& twin) {
@@ -96,7 +92,7 @@ void ForEachTensor(const FamilyTwin& twin, const ModelConfig& model, const Visit
   for (const TensorInfo& tensor : shapes->tensors()) {
     const bool norm = tensor.name.ends_with("norm.weight");
     const float centre = norm ? 1.0f - static_cast<float>(model.norm_offset) : 0.0f;
-    const float spread = SpreadOf(model, tensor.name);
+    const float spread = SpreadOf(twin, model, tensor.name);
     std::vector<float> values(std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1},
                                               std::multiplies<int64_t>()));
     // Only engine draws, no distributions: those differ between standard libraries.
@@ -222,16 +218,32 @@ void AddExperts(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* wr
 }
 
 GgufWriter EncoderMetadata(const FamilyTwin& twin, const ModelConfig& model) {
+  const auto key = [&](std::string_view name) { return StrCat(model.architecture, ".", name); };
   GgufWriter writer;
-  writer.String("general.architecture", "bert")
-      .Uint32("bert.block_count", model.num_layers())
-      .Uint32("bert.context_length", model.context_length)
-      .Uint32("bert.embedding_length", model.hidden_size)
-      .Uint32("bert.feed_forward_length", model.layers[0].ffn_size())
-      .Uint32("bert.attention.head_count", AttentionOf(model).heads)
-      .Float32("bert.attention.layer_norm_epsilon", static_cast<float>(model.norm_epsilon))
-      .Bool("bert.attention.causal", false)
-      .Uint32("bert.pooling_type", twin.pooling == "mean_tokens" ? 1 : 2);
+  writer.String("general.architecture", model.architecture)
+      .Uint32(key("block_count"), model.num_layers())
+      .Uint32(key("context_length"), model.context_length)
+      .Uint32(key("embedding_length"), model.hidden_size)
+      .Uint32(key("feed_forward_length"), model.layers[0].ffn_size())
+      .Uint32(key("attention.head_count"), AttentionOf(model).heads)
+      .Float32(key("attention.layer_norm_epsilon"), static_cast<float>(model.norm_epsilon))
+      .Bool(key("attention.causal"), false);
+  if (!model.encoder->classifier.has_value()) {
+    writer.Uint32(key("pooling_type"), twin.pooling == "mean_tokens" ? 1 : 2);
+  }
+  const auto rope = [](const LayerConfig& layer) { return layer.softmax().rope->theta; };
+  if (AttentionOf(model).rope.has_value()) {
+    writer.Float32(key("rope.freq_base"), static_cast<float>(rope(model.layers[0])));
+  }
+  const auto has_window = [](const LayerConfig& layer) { return layer.softmax().window > 0; };
+  const auto local = std::find_if(model.layers.begin(), model.layers.end(), has_window);
+  if (local == model.layers.end()) return writer;
+  const auto global = std::find_if_not(local, model.layers.end(), has_window);
+  writer.Float32(key("rope.freq_base_swa"), static_cast<float>(rope(*local)))
+      .Uint32(key("attention.sliding_window"), 2 * (local->softmax().window - 1))
+      .Uint32(key("attention.sliding_window_pattern"),
+              static_cast<uint32_t>(global - model.layers.begin()))
+      .String(key("hidden_activation"), twin.config["hidden_activation"].get<std::string>());
   return writer;
 }
 
@@ -285,16 +297,28 @@ std::string GgufNameInFile(const std::string& name, const Family& family) {
   return name;
 }
 
+// The tensor's spelling in the twin's folder.
+std::string SpellingOf(const FamilyTwin& twin, const std::string& name) {
+  const std::vector<std::string> names = HfNames(name, *twin.family);
+  for (const std::string& spelling : names) {
+    for (const std::string& part : twin.spelled) {
+      if (spelling.find(part) != spelling.npos) return spelling;
+    }
+  }
+  return names[0];
+}
+
 // Names as transformers writes them: a cross-encoder's body has a prefix, its head has none.
 std::string NameInFolder(const FamilyTwin& twin, const std::string& name) {
-  std::string first = HfNames(name, *twin.family)[0];
+  std::string first = SpellingOf(twin, name);
   if (twin.bare_names) return first.substr(first.find('.') + 1);  // without "model."
   if (twin.classifier.empty()) return first;
   const std::string part = name.substr(name.rfind('.'));  // ".weight"
-  const bool roberta = twin.classifier == "roberta.";
+  const bool roberta = twin.classifier == "roberta." || twin.classifier == "mpnet.";
   if (name.starts_with("cls.output."))
     return (roberta ? "classifier.out_proj" : "classifier") + part;
   if (name.starts_with("cls.") && roberta) return "classifier.dense" + part;
+  if (name.starts_with("cls.") && twin.classifier != "bert.") return first;
   return twin.classifier + first;
 }
 
@@ -338,6 +362,11 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
     }
     std::vector<int64_t> shape = tensor.shape;
     if (tensor.name.ends_with("ffn_gate_inp_shexp.weight")) shape = {model.hidden_size};
+    if (tensor.name == "position_embd.weight") {  // the rows before the first are cut off
+      shape[0] -= model.encoder->first_position;
+      values.erase(values.begin(),
+                   values.begin() + model.encoder->first_position * model.hidden_size);
+    }
     tensors.push_back({std::string(tensor.name), tensor.type, std::move(shape), std::move(values)});
   });
   GgufWriter writer = Metadata(twin, model);

@@ -44,6 +44,8 @@ FamilyTwin ReadTwin(const Family& family, const Json& json) {
                   .normalize = json.value("normalize", false),
                   .bare_names = json.value("bare_names", false),
                   .classifier = json.value("classifier", ""),
+                  .spread = json.value("spread", 0.35),
+                  .spelled = json.value("spelled", std::vector<std::string>()),
                   .mutations = {}};
   twin.config.merge_patch(json.value("changes", Json::object()));
   if (!json.contains("config")) {
@@ -71,7 +73,7 @@ enum class TwinKind { kDecoder, kPooler, kEncoder, kClassifier };
 TwinKind KindOf(const FamilyTwin& twin) {
   if (!twin.classifier.empty()) return TwinKind::kClassifier;
   if (twin.pooling.empty()) return TwinKind::kDecoder;
-  return twin.family->name == "bert" ? TwinKind::kEncoder : TwinKind::kPooler;
+  return twin.family->name.ends_with("bert") ? TwinKind::kEncoder : TwinKind::kPooler;
 }
 
 std::vector<FamilyTwin> AllTwins(TwinKind kind) {

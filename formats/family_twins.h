@@ -35,6 +35,10 @@ struct FamilyTwin {
   bool normalize = false;   // of a model of embeddings
   bool bare_names = false;  // a folder's names lack "model."
   std::string classifier;   // of a cross-encoder: the prefix of its tensors in a folder
+  double spread = 0.35;  // the weights' half width: somewhat more than an initializer_range of 0.2
+                         // gives
+  // Of several spellings of a tensor, the folder has the first that contains one of these.
+  std::vector<std::string> spelled;
 
   // Changes to the config that must show: JSON merge patches, none of which changes a tensor's
   // shape.

@@ -160,6 +160,7 @@ absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
   }
   MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_bos_token", &gguf.add_bos));
   MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_eos_token", &gguf.add_eos));
+  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_sep_token", &gguf.add_sep));
   if (gguf.add_bos && !gguf.bos) {
     return Lies(file, "tokenizer.ggml.add_bos_token", "is true, but there is no bos_token_id");
   }

@@ -46,6 +46,7 @@ struct GgufTokenizer {
   std::optional<int32_t> fim_prefix, fim_suffix, fim_middle;
   bool add_bos = false;
   bool add_eos = false;
+  bool add_sep = false;  // the separator between two texts
   bool add_space_prefix = false;
   bool remove_extra_whitespaces = false;
   // tokenizer.ggml.normalizer.*: of kBert, and of tokenizer.ggml.pre "whitespace".

@@ -16,11 +16,12 @@ enum class QkNorm { kNone, kHead, kWhole };
 // Grouped-query attention (arXiv:2305.13245) with a softmax over all scores.
 struct SoftmaxAttention {
   int heads = 0;
-  int kv_heads = 0;                // divides heads
-  int head_size = 0;               // heads * head_size need not be the hidden size
-  double scale = 0;                // of the scores, > 0
-  double soft_cap = 0;             // of the scores; 0: none
-  int window = 0;                  // a token sees itself and the window - 1 before it; 0: all
+  int kv_heads = 0;     // divides heads
+  int head_size = 0;    // heads * head_size need not be the hidden size
+  double scale = 0;     // of the scores, > 0
+  double soft_cap = 0;  // of the scores; 0: none
+  int window = 0;  // a token sees itself and the window - 1 before it, in encoders as many behind
+                   // it, too; 0: all
   std::optional<RopeConfig> rope;  // nothing: q and k are not rotated
   bool qkv_bias = false;
   bool output_bias = false;  // of attn_output
@@ -38,6 +39,8 @@ enum class GateFunction {
               // (x + 0.044715 x^3))) (arXiv:1606.08415)
   kClampedSwish,  // g / (1 + exp(-1.702 g)) * (u + 1), where g is the gate, at most 7, and u is up,
                   // within -7 and 7 (gpt-oss, arXiv:2508.10925)
+  kGelu,          // gelu(gate) * up, with gelu(x) = x / 2 * (1 + erf(x / sqrt(2))) (ModernBERT,
+                  // arXiv:2412.13663)
 };
 
 // The gate's function of gate and up, and then down.

@@ -43,23 +43,50 @@ struct MatryoshkaConfig {
   std::vector<int> sizes;  // how many first numbers; empty: any
 };
 
-// A head that makes one logit of a pair of texts: a linear layer, cls.weight, and tanh on the first
-// token's hidden states, then a linear layer, cls.output.weight, with one output.
+// The function of a linear layer that reads pooled states.
+enum class HeadFunction { kIdentity, kTanh, kRelu, kGelu, kSilu, kSigmoid };
+
+// A head that makes one logit of a pair of texts: of the pooled states a linear layer, cls.weight,
+// its function, perhaps a layer norm, cls.norm, and a linear layer with one output,
+// cls.output.weight. Without an output, cls.weight itself has one row.
 struct ClassifierHead {
   bool sigmoid = true;  // scores are the logits' sigmoids; else the logits
+  Pooling pooling = Pooling::kFirst;
+  bool dense = true;  // cls.weight is there
+  bool dense_bias = true;
+  HeadFunction function = HeadFunction::kTanh;  // of the dense layer
+  bool norm = false;
+  bool output = true;
+  bool output_bias = true;
 };
 
-// The numbers of an encoder (BERT, arXiv:1810.04805): each token sees all others of its text,
-// positions are learned, and norms are layer norms with biases. The result is an embedding, or a
+// A linear layer that makes another embedding of an embedding, dense.N.weight [out, in] and
+// dense.N.bias (sentence-transformers' Dense).
+struct DenseLayer {
+  int in = 0;
+  int out = 0;
+  bool bias = true;
+  HeadFunction function = HeadFunction::kTanh;
+  std::string folder;  // that its file lies in, inside of the model's
+};
+
+// The numbers of an encoder (BERT, arXiv:1810.04805): each token sees all others of its text, or
+// those within a window on both sides, and norms are layer norms. The result is an embedding, or a
 // cross-encoder's logit.
 struct EncoderConfig {
-  int positions = 0;       // rows of position_embd.weight
+  int positions = 0;       // rows of position_embd.weight; 0: there is none
   int first_position = 0;  // row of a text's first token; context_length is at most what follows
   int token_types = 0;  // rows of token_types.weight: the first is a text's, the second that of a
-                        // pair's second text; where there is but one, all tokens have it
+                        // pair's second text; where there is but one, all tokens have it; 0: there
+                        // is no such table
+  // Rows of attn_rel_b.weight, [rows, heads]: what is added to a score, by the bucket of the
+  // distance of key and query (T5, arXiv:1910.10683; MPNet, arXiv:2004.09297). 0: nothing is.
+  int position_buckets = 0;
+  bool norm_bias = true;  // of all norms
   Pooling pooling = Pooling::kMean;
-  bool normalize = false;                    // embeddings are divided by their length
-  std::optional<ClassifierHead> classifier;  // set: a cross-encoder; the two above are not read
+  std::vector<DenseLayer> dense;             // of a pooled embedding, one after the other
+  bool normalize = false;                    // embeddings are divided by their length, at last
+  std::optional<ClassifierHead> classifier;  // set: a cross-encoder; the three above are not read
 };
 
 // A model, whatever its family. Every count is at least 1, and there is a layer.
@@ -74,10 +101,12 @@ struct ModelConfig {
   std::vector<int32_t> end_tokens;  // that end an answer, as a folder says; a GGUF file's tokenizer
                                     // has its own
   std::optional<QuantScheme> quantization;  // nothing: linears are as their tensors' types say
-  std::optional<EncoderConfig> encoder;     // set: an encoder; no layer rotates by positions
+  std::optional<EncoderConfig> encoder;     // set: an encoder
   // Set: a decoder that makes embeddings and has no head; it is then `tied`.
   std::optional<PoolerConfig> pooler;
   std::optional<MatryoshkaConfig> matryoshka;  // of models that make embeddings
+  // Stands before every text that an embedding is made of (sentence-transformers' default prompt).
+  std::string embedding_prompt;
 
   double norm_epsilon = 0;
   // Added to norms' stored weights: 1 in Gemma's folders, which store w - 1.

@@ -30,7 +30,7 @@ enum class TensorRole {
 };
 
 // A tensor that a model has, by GGUF's name. Which ones those are, the model's family says
-// (families/decoder.h, families/bert.cc).
+// (families/decoder.h, families/encoder.h).
 struct ModelTensor {
   std::string name;
   std::vector<int64_t> shape;

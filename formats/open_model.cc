@@ -75,8 +75,15 @@ absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string
                                        ModelRunner runner) {
   MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder, runner));
   if (HasSafetensors(folder)) {
-    MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<const TensorSource> tensors,
+    MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFolder> files,
                               SafetensorsFolder::Open(folder, base_name, *config.family));
+    if (config.model.encoder.has_value()) {
+      const std::vector<DenseLayer>& dense = config.model.encoder->dense;
+      for (size_t i = 0; i < dense.size(); ++i) {
+        MILLRACE_RETURN_IF_ERROR(files->AddModule(folder, dense[i].folder, StrCat("dense.", i)));
+      }
+    }
+    std::unique_ptr<const TensorSource> tensors = std::move(files);
     if (config.model.quantization.has_value() && config.model.quantization->packed()) {
       MILLRACE_ASSIGN_OR_RETURN(
           tensors, PresentPackedWeights(config.model, *config.family, std::move(tensors)));

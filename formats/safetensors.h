@@ -3,6 +3,7 @@
 #ifndef MILLRACE_FORMATS_SAFETENSORS_H_
 #define MILLRACE_FORMATS_SAFETENSORS_H_
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,9 +44,14 @@ class SafetensorsFolder : public TensorSource {
  public:
   // Opens a folder's safetensors files. NOT_FOUND, naming both, if the folder has neither a single
   // file nor an index. `base_name` is the folder's, for messages.
-  static absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> Open(const std::string& folder,
-                                                                       std::string base_name,
-                                                                       const Family& family);
+  static absl::StatusOr<std::unique_ptr<SafetensorsFolder>> Open(const std::string& folder,
+                                                                 std::string base_name,
+                                                                 const Family& family);
+
+  // Adds the tensors of another file in a folder inside of this one, "<module>.linear.weight" by
+  // the name "<name>.weight" and so on. NOT_FOUND if there is no model.safetensors.
+  absl::Status AddModule(const std::string& folder, const std::string& module,
+                         const std::string& name);
 
   const std::string& base_name() const override { return base_name_; }
   absl::Span<const TensorInfo> tensors() const override { return tensors_.tensors(); }
@@ -65,8 +71,9 @@ class SafetensorsFolder : public TensorSource {
 
   std::string base_name_;
   const Family& family_;
-  std::vector<SafetensorsFile> files_;  // without their tensors
-  TensorList tensors_;                  // of all files, by HF names
+  std::vector<SafetensorsFile> files_;    // without their tensors
+  std::deque<std::string> module_names_;  // of the tensors that AddModule added
+  TensorList tensors_;                    // of all files, by HF names
 };
 
 }  // namespace millrace

@@ -55,7 +55,7 @@ absl::StatusOr<WeightMap> ReadIndex(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> SafetensorsFolder::Open(
+absl::StatusOr<std::unique_ptr<SafetensorsFolder>> SafetensorsFolder::Open(
     const std::string& folder, std::string base_name, const Family& family) {
   const std::filesystem::path path(folder);
   std::error_code error;
@@ -100,6 +100,24 @@ absl::Status SafetensorsFolder::Add(SafetensorsFile file, const std::vector<std:
   file.tensors.clear();
   files_.push_back(std::move(file));
   return absl::OkStatus();
+}
+
+absl::Status SafetensorsFolder::AddModule(const std::string& folder, const std::string& module,
+                                          const std::string& name) {
+  constexpr std::string_view kLinear = "linear.";
+  const std::filesystem::path path = std::filesystem::path(folder) / module / kSingle;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return absl::NotFoundError(StrCat(base_name_, ": ", module, " has no ", kSingle));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
+  for (size_t i = 0; i < file.tensors.size(); ++i) {
+    std::string_view part = file.tensors[i].name;
+    if (part.starts_with(kLinear)) part.remove_prefix(kLinear.size());
+    module_names_.push_back(StrCat(name, ".", part));
+    file.tensors[i].name = module_names_.back();
+  }
+  return Add(std::move(file), {});
 }
 
 const TensorInfo* SafetensorsFolder::FindTensor(std::string_view name) const {

@@ -101,13 +101,22 @@ absl::Status AddWordPiece(const GgufTokenizer& gguf, TokenizerSpec* spec) {
     }
   }
   spec->owner = texts;
-  const auto id = [&](std::optional<int32_t> given) { return static_cast<size_t>(*given); };
-  if (!gguf.unknown || !gguf.cls || !gguf.separator) {
+  // llama.cpp's ids where a file has none: those of BERT's own vocabulary.
+  const auto id = [&](std::optional<int32_t> given, int32_t otherwise) {
+    return given.has_value() ? *given : otherwise;
+  };
+  // Files of 2025 and later call [CLS] their BOS.
+  const int32_t cls = id(gguf.cls.has_value() ? gguf.cls : gguf.bos, 101);
+  const int32_t separator = id(gguf.separator, 102);
+  const int32_t unknown = id(gguf.unknown, 100);
+  if (const auto known = static_cast<int32_t>(gguf.tokens.size());
+      cls >= known || separator >= known || unknown >= known) {
     return absl::InvalidArgumentError(
-        "tokenizer.ggml: a bert tokenizer needs unknown_token_id, cls_token_id and "
+        "tokenizer.ggml: a bert tokenizer needs unknown_token_id, bos_token_id or cls_token_id, "
+        "and "
         "seperator_token_id");
   }
-  spec->model = WordPieceModelSpec{std::string(gguf.tokens[id(gguf.unknown)]), "##", 100};
+  spec->model = WordPieceModelSpec{std::string(gguf.tokens[unknown]), "##", 100};
   spec->normalizers = {SimpleNormalizer::kCleanText, SimpleNormalizer::kSpaceChinese};
   if (gguf.strip_accents) {
     spec->normalizers.emplace_back(SimpleNormalizer::kNfd);
@@ -116,7 +125,12 @@ absl::Status AddWordPiece(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   if (gguf.lowercase) spec->normalizers.emplace_back(SimpleNormalizer::kLowercase);
   spec->pre_tokenizers = {SplitPreTokenizer{{true, kWhiteSpacePattern}, SplitBehavior::kRemoved},
                           SplitPreTokenizer{{true, kPunctuationPattern}, SplitBehavior::kIsolated}};
-  spec->frame = {gguf.cls, std::nullopt, gguf.separator};
+  spec->frame = {cls, std::nullopt, separator};
+  spec->pair_frame = {{PairPart::Kind::kToken, cls},
+                      {PairPart::Kind::kFirstText},
+                      {PairPart::Kind::kToken, separator},
+                      {PairPart::Kind::kSecondText},
+                      {PairPart::Kind::kToken, separator}};
   spec->decoders = {{WordPieceDecoder{"##", /*cleanup=*/true}}};
   return absl::OkStatus();
 }
@@ -138,6 +152,22 @@ void AddTokens(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   }
 }
 
+// The frame of two texts of a model that scores pairs, as llama.cpp's server puts it together. All
+// tokens have the first type.
+void AddPairFrame(const GgufTokenizer& gguf, TokenizerSpec* spec) {
+  using Kind = PairPart::Kind;
+  const std::optional<int32_t> end = gguf.eos.has_value() ? gguf.eos : gguf.separator;
+  const auto add = [&](bool wanted, std::optional<int32_t> token) {
+    if (wanted && token.has_value()) spec->pair_frame.push_back({Kind::kToken, *token});
+  };
+  add(gguf.add_bos, gguf.bos);
+  spec->pair_frame.push_back({Kind::kFirstText});
+  add(gguf.add_eos, end);
+  add(gguf.add_sep, gguf.separator);
+  spec->pair_frame.push_back({Kind::kSecondText});
+  add(gguf.add_eos, end);
+}
+
 void AddFrame(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   spec->bos = gguf.bos;
   spec->eos = gguf.eos;
@@ -148,6 +178,7 @@ void AddFrame(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   if (gguf.add_bos) spec->frame.push_back(gguf.bos);
   spec->frame.push_back(std::nullopt);
   if (gguf.add_eos) spec->frame.push_back(gguf.eos);
+  AddPairFrame(gguf, spec);
 }
 
 }  // namespace

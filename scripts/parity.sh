@@ -39,6 +39,7 @@ make_reference family build/write_tiny_folders
 make_reference embedding "$MINILM"
 make_reference decoder_embedding
 make_reference cross_encoder "$MINILM"
+make_reference sentence
 make_reference model "$MODEL"
 
 for file in "$made"/*; do

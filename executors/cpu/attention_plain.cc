@@ -28,7 +28,7 @@ void AttendOne(const AttentionTile& tile, int index) {
   const float* const query = tile.queries[index];
   float* const scores = tile.scores + index * tile.score_stride;
   float* const out = tile.out + static_cast<size_t>(index) * tile.head_size;
-  const int first = First(tile, index);
+  const int first = tile.begins[index];
   const int length = tile.lengths[index];
   float largest = -INFINITY;
   for (int i = first; i < length; ++i) {
@@ -37,6 +37,7 @@ void AttendOne(const AttentionTile& tile, int index) {
     for (int d = 0; d < tile.head_size; ++d) dot += query[d] * HalfToFloat(key[d * kTileRows]);
     scores[i] = dot * tile.scale;
     if (tile.soft_cap != 0) scores[i] = tile.soft_cap * std::tanh(scores[i] / tile.soft_cap);
+    if (tile.biases != nullptr) scores[i] += tile.biases[index][i];
     largest = std::max(largest, scores[i]);
   }
   if (tile.sinks != nullptr) largest = std::max(largest, tile.sinks[index]);

@@ -44,18 +44,21 @@ class Sequence {
   // [queries][head_size]; query i sees lengths[i] keys.
   std::vector<float> Attend(const Kernels& kernels, const std::vector<std::vector<float>>& queries,
                             const std::vector<int>& lengths, int window = 0, float soft_cap = 0,
-                            const std::vector<float>& sinks = {}) const {
+                            const std::vector<float>& sinks = {},
+                            const std::vector<std::vector<float>>& biases = {}) const {
     const HeadPages cache{reinterpret_cast<const uint8_t*>(pages_.data()), table_.data(),
                           static_cast<int32_t>(keys_.size())};
+    const float* rows[kMaxQueries] = {};
+    for (size_t i = 0; i < biases.size(); ++i) rows[i] = biases[i].data();
     AttentionTile tile{.cache = cache,
                        .next = cache,
                        .block_bytes = PageHalves() * sizeof(uint16_t),
                        .block_size = block_size_,
                        .head_size = head_size_,
                        .num_queries = static_cast<int>(queries.size()),
-                       .window = window,
                        .scale = 0.25f,
                        .soft_cap = soft_cap,
+                       .biases = biases.empty() ? nullptr : rows,
                        .sinks = sinks.empty() ? nullptr : sinks.data(),
                        .score_stride = 1024};
     std::vector<float> scores(queries.size() * tile.score_stride,
@@ -63,6 +66,7 @@ class Sequence {
     std::vector<float> out(queries.size() * head_size_, std::numeric_limits<float>::quiet_NaN());
     for (size_t i = 0; i < queries.size(); ++i) {
       tile.queries[i] = queries[i].data();
+      tile.begins[i] = window > 0 ? std::max(0, lengths[i] - window) : 0;
       tile.lengths[i] = lengths[i];
     }
     tile.scores = scores.data();
@@ -72,7 +76,8 @@ class Sequence {
   }
 
   std::vector<double> Reference(const std::vector<float>& query, int length, int window = 0,
-                                double soft_cap = 0, double sink = -INFINITY) const {
+                                double soft_cap = 0, double sink = -INFINITY,
+                                const std::vector<float>& biases = {}) const {
     std::vector<double> scores, out(head_size_);
     double largest = std::max(-1e300, sink), sum = 0;
     const int first = window > 0 ? std::max(0, length - window) : 0;
@@ -81,6 +86,7 @@ class Sequence {
       for (int d = 0; d < head_size_; ++d) dot += double{query[d]} * keys_[t][d];
       scores.push_back(dot * 0.25);
       if (soft_cap != 0) scores.back() = soft_cap * std::tanh(scores.back() / soft_cap);
+      if (!biases.empty()) scores.back() += biases[t];
       largest = std::max(largest, scores.back());
     }
     for (double& score : scores) sum += score = std::exp(score - largest);
@@ -180,6 +186,33 @@ TEST_P(AttentionTest, SinksJoinTheSum) {
         }
         EXPECT_EQ(sequence.Attend(*GetParam(), {queries[i]}, {length}, window, 0, {sinks[i]}),
                   std::vector<float>(&out[i * kHead], &out[i * kHead] + kHead));
+      }
+    }
+  }
+}
+
+// An encoder's queries: keys on both sides within a window, and a number of its own for each score.
+TEST_P(AttentionTest, BiasesAreAddedToScoresOfKeysOnBothSides) {
+  constexpr int kHead = 32;
+  for (const int length : {1, 16, 17, 150}) {
+    const Sequence sequence(*GetParam(), length, 16, kHead, length);
+    const auto queries = Queries(kMaxQueries, kHead);
+    std::vector<std::vector<float>> biases;
+    for (int i = 0; i < kMaxQueries; ++i) {
+      biases.push_back(Queries(1, (length + 15) / 16 * 16)[0]);
+      for (float& bias : biases.back()) bias *= 4;
+    }
+    for (const int window : {0, 9}) {
+      std::vector<int> lengths(kMaxQueries, length);
+      for (int i = 0; i < kMaxQueries; ++i) lengths[i] = std::max(1, length - i * 3);
+      const auto out = sequence.Attend(*GetParam(), queries, lengths, window, 0, {}, biases);
+      for (int i = 0; i < kMaxQueries; ++i) {
+        const auto expected =
+            sequence.Reference(queries[i], lengths[i], window, 0, -INFINITY, biases[i]);
+        for (int d = 0; d < kHead; ++d) ASSERT_NEAR(out[i * kHead + d], expected[d], 5e-6);
+        EXPECT_EQ(
+            sequence.Attend(*GetParam(), {queries[i]}, {lengths[i]}, window, 0, {}, {biases[i]}),
+            std::vector<float>(&out[i * kHead], &out[i * kHead] + kHead));
       }
     }
   }

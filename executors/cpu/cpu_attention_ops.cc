@@ -140,6 +140,32 @@ Query CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   return std::make_unique<CpuQuery>(std::move(x));
 }
 
+// What is added to the scores of keys behind position 0 of a query there, of a rank's head; before
+// it lie those of keys before it. Ranks whose heads are filled up read some head's.
+const float* CpuOps::Biases(const AttentionSpec& spec, int head) const {
+  const PositionBiases& biases = position_biases_[static_cast<size_t>(*spec.position_bias)];
+  const int of_all = std::min(spec.first_head + head, biases.heads - 1);
+  return biases.values.data() + of_all * biases.stride + score_stride_;
+}
+
+// Spreads the biases of buckets over all distances.
+void CpuOps::SpreadBiases() {
+  const int length = static_cast<int>(score_stride_);
+  for (const PositionBiasTable& table : weights_.position_biases) {
+    // Attention reads whole groups, of which those at the end may reach beyond the distances.
+    PositionBiases& biases = position_biases_.emplace_back(PositionBiases{
+        .heads = table.heads, .stride = 2 * score_stride_ + kTileRows, .values = {}});
+    biases.values.resize(biases.stride * table.heads);
+    for (int head = 0; head < table.heads; ++head) {
+      float* const values = biases.values.data() + head * biases.stride + length;
+      for (int distance = -length; distance < length; ++distance) {
+        values[distance] =
+            table.values[PositionBucket(distance, table.buckets) * table.heads + head];
+      }
+    }
+  }
+}
+
 // Cuts the step's queries of one kv head into tiles of kMaxQueries, each within one sequence.
 void CpuOps::PlanAttention(int group) {
   attention_group_ = group;
@@ -181,10 +207,11 @@ AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratc
                      .head_size = kv_.head_size,
                      .num_queries = task.count,
                      .queries = {},
+                     .begins = {},
                      .lengths = {},
-                     .window = step.spec.window,
                      .scale = step.spec.scale,
                      .soft_cap = step.spec.soft_cap,
+                     .biases = nullptr,
                      .sinks = nullptr,
                      .scores = scratch.scores.data(),
                      .score_stride = score_stride_,
@@ -196,11 +223,20 @@ AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratc
     }
     tile.sinks = scratch.sinks;
   }
+  if (step.spec.position_bias.has_value()) tile.biases = scratch.biases;
   for (int i = 0; i < task.count; ++i) {
     const int token = row.first_token + (task.query + i) / group;
     const int head = kv_head * group + (task.query + i) % group;
+    const int position = step_->positions[token];
+    const int window = step.spec.window;
     tile.queries[i] = step.query.Floats(token) + head * step.spec.head_size;
-    tile.lengths[i] = step.spec.causal ? step_->positions[token] + 1 : tile.cache.length;
+    tile.begins[i] = window > 0 ? std::max(0, position + 1 - window) : 0;
+    tile.lengths[i] = step.spec.causal ? position + 1
+                      : window > 0     ? std::min(tile.cache.length, position + window)
+                                       : tile.cache.length;
+    if (step.spec.position_bias.has_value()) {
+      scratch.biases[i] = Biases(step.spec, head) - position;
+    }
     if (step.spec.head_size == kv_.head_size) continue;
     float* const filled = scratch.queries.data() + i * kv_.head_size;
     std::fill(std::copy_n(tile.queries[i], step.spec.head_size, filled), filled + kv_.head_size,

@@ -59,6 +59,24 @@ void Gelu(const Kernels& kernels, float* x, int size) {
   }
 }
 
+float Apply(HeadFunction function, float x) {
+  switch (function) {
+    case HeadFunction::kTanh:
+      return std::tanh(x);
+    case HeadFunction::kRelu:
+      return x > 0 || std::isnan(x) ? x : 0;
+    case HeadFunction::kGelu:
+      return x / 2 * (1 + std::erf(x * static_cast<float>(M_SQRT1_2)));
+    case HeadFunction::kSilu:
+      return x / (1 + std::exp(-x));
+    case HeadFunction::kSigmoid:
+      return 1 / (1 + std::exp(-x));
+    case HeadFunction::kIdentity:
+      break;
+  }
+  return x;
+}
+
 // Divides by the Euclidean length; as PyTorch's normalize() it keeps clear of a division by 0.
 void Normalize(float* values, int size) {
   const float length = std::sqrt(Sum(size, [&](int i) { return values[i] * values[i]; }));
@@ -69,19 +87,21 @@ void Normalize(float* values, int size) {
 
 Residual CpuOps::EmbedAll(const EmbeddingTables& tables, NormId norm) {
   const int width = static_cast<int>(weights_.Matrix(tables.tokens).columns);
-  const int num_types = std::min(tables.num_types, 2);
+  const int num_types = tables.types.has_value() ? std::min(tables.num_types, 2) : 0;
   std::vector<float> types(size_t{2} * width);
   for (int type = 0; type < num_types && step_memory_.rows > 0; ++type) {
-    Lookup(tables.types, type, types.data() + static_cast<size_t>(type) * width);
+    Lookup(*tables.types, type, types.data() + static_cast<size_t>(type) * width);
   }
   auto hidden = std::make_unique<CpuResidual>(Take(Form::kFloat, width));
   const CpuActivation& out = hidden->values;
   pool_.ParallelFor(out.rows(), [&](int token, int thread) {
     std::vector<float>& position = scratch_[thread].embedding;
-    position.resize(width);
+    position.assign(width, 0.0f);
     float* row = out.Floats(token);
     Lookup(tables.tokens, step_->tokens[token], row);
-    Lookup(tables.positions, step_->positions[token] + tables.first_position, position.data());
+    if (tables.positions.has_value()) {
+      Lookup(*tables.positions, step_->positions[token] + tables.first_position, position.data());
+    }
     const int32_t type_id = step_->types[token] < num_types ? step_->types[token] : 0;
     const float* const type = types.data() + static_cast<size_t>(type_id) * width;
     for (int i = 0; i < width; ++i) row[i] += position[i] + type[i];
@@ -92,8 +112,32 @@ Residual CpuOps::EmbedAll(const EmbeddingTables& tables, NormId norm) {
   return hidden;
 }
 
-void CpuOps::AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) {
+LinearInput CpuOps::NormInput(std::optional<NormId> norm, const Residual& hidden,
+                              Consumers consumers) {
+  const CpuActivation& states = Values(hidden);
+  if (!norm.has_value()) return Norm(std::nullopt, hidden, consumers);
+  auto input = TakeInput(consumers, int64_t{states.width()});
+  const CpuActivation normed = Take(Form::kFloat, states.width());
+  pool_.ParallelFor(states.rows(), [&](int token, int) {
+    std::copy_n(states.Floats(token), states.row_floats(), normed.Floats(token));
+    LayerNormRow(weights_.Norm(*norm), normed, token);
+    StoreForms(normed, token, *input, token);
+  });
+  return input;
+}
+
+void CpuOps::NormAll(NormId norm, Residual& hidden) {
+  const CpuActivation& states = Values(hidden);
+  pool_.ParallelFor(states.rows(),
+                    [&](int token, int) { LayerNormRow(weights_.Norm(norm), states, token); });
+}
+
+void CpuOps::AddLinear(LinearId weight, const LinearInput& x, std::optional<NormId> norm,
+                       Residual& hidden) {
   const CpuActivation& sum = Values(hidden);
+  const auto norm_row = [&](int token) {
+    if (norm.has_value()) LayerNormRow(weights_.Norm(*norm), sum, token);
+  };
   if (divided()) {
     const CpuActivation product = Product(weight, x);
     SumRanks(product);
@@ -101,7 +145,7 @@ void CpuOps::AddLinear(LinearId weight, const LinearInput& x, NormId norm, Resid
       const float* y = product.Floats(token);
       float* row = sum.Floats(token);
       for (int i = 0; i < sum.width(); ++i) row[i] += y[i];
-      LayerNormRow(weights_.Norm(norm), sum, token);
+      norm_row(token);
     });
     return;
   }
@@ -112,7 +156,7 @@ void CpuOps::AddLinear(LinearId weight, const LinearInput& x, NormId norm, Resid
   pool_.ParallelFor(sum.rows(), [&](int token, int) {
     float* row = sum.Floats(token);
     for (size_t i = 0; i < bias.size(); ++i) row[i] += bias[i];
-    LayerNormRow(weights_.Norm(norm), sum, token);
+    norm_row(token);
   });
 }
 
@@ -134,21 +178,25 @@ LinearInput CpuOps::GeluLinear(LinearId weight, const LinearInput& x, Consumers 
   return input;
 }
 
+void CpuOps::PoolRow(const CpuActivation& states, const CpuStepInput::Row& row, Pooling pooling,
+                     float* out) const {
+  const int width = states.width();
+  std::copy_n(states.Floats(row.first_token), width, out);
+  if (pooling != Pooling::kMean) return;
+  for (int token = 1; token < row.num_tokens; ++token) {
+    const float* state = states.Floats(row.first_token + token);
+    for (int i = 0; i < width; ++i) out[i] += state[i];
+  }
+  for (int i = 0; i < width; ++i) out[i] /= static_cast<float>(row.num_tokens);
+}
+
 void CpuOps::Pool(const Residual& hidden, Pooling pooling, bool normalize) {
   const CpuActivation& states = Values(hidden);
   const int width = states.width();
   embeddings_.resize(step_->rows.size() * width);
-  pool_.ParallelFor(static_cast<int>(step_->rows.size()), [&](int index, int) {
-    const CpuStepInput::Row& row = step_->rows[index];
+  pool_.ParallelFor(NumRows(), [&](int index, int) {
     float* embedding = embeddings_.data() + static_cast<size_t>(index) * width;
-    std::copy_n(states.Floats(row.first_token), width, embedding);
-    if (pooling == Pooling::kMean) {
-      for (int token = 1; token < row.num_tokens; ++token) {
-        const float* state = states.Floats(row.first_token + token);
-        for (int i = 0; i < width; ++i) embedding[i] += state[i];
-      }
-      for (int i = 0; i < width; ++i) embedding[i] /= static_cast<float>(row.num_tokens);
-    }
+    PoolRow(states, step_->rows[index], pooling, embedding);
     if (normalize) Normalize(embedding, width);
   });
 }
@@ -174,46 +222,51 @@ void CpuOps::PoolNormed(NormId norm, const Residual& residual, Pooling pooling, 
   });
 }
 
-LinearInput CpuOps::FirstTokens(const Residual& hidden, Consumers consumers) {
+LinearInput CpuOps::PoolRows(const Residual& hidden, Pooling pooling, Consumers consumers) {
   const CpuActivation& states = Values(hidden);
   auto input = TakeInput(consumers, int64_t{states.width()});
+  const CpuActivation pooled = Take(Form::kFloat, states.width());
   pool_.ParallelFor(NumRows(), [&](int index, int) {
-    StoreForms(states, step_->rows[index].first_token, *input, index);
+    float* const row = pooled.Floats(index);
+    PoolRow(states, step_->rows[index], pooling, row);
+    std::fill(row + pooled.width(), row + pooled.row_floats(), 0.0f);
+    StoreForms(pooled, index, *input, index);
   });
   return input;
 }
 
-CpuActivation CpuOps::RowsProduct(LinearId weight, const LinearInput& x) {
-  const TiledMatrix& matrix = weights_.Matrix(weight);
-  const Inputs in = InputsFor(weight, x);
+CpuActivation CpuOps::RowsProduct(const HeadLayer& layer, const LinearInput& x) {
+  const TiledMatrix& matrix = weights_.Matrix(layer.linear);
+  const std::vector<float>& bias = weights_.Bias(layer.linear);
+  const Inputs in = InputsFor(layer.linear, x);
   CpuActivation out = Take(Form::kFloat, matrix.rows);
   Gemm(matrix, in, 0, NumRows(), out.Floats(0), out.row_floats(), false);
+  pool_.ParallelFor(NumRows(), [&](int index, int) {
+    float* const row = out.Floats(index);
+    for (int i = 0; i < out.width(); ++i) {
+      row[i] = Apply(layer.function, bias.empty() ? row[i] : row[i] + bias[i]);
+    }
+    std::fill(row + out.width(), row + out.row_floats(), 0.0f);
+    if (layer.norm.has_value()) LayerNormRow(weights_.Norm(*layer.norm), out, index);
+  });
   return out;
 }
 
-LinearInput CpuOps::TanhLinear(LinearId weight, const LinearInput& x, Consumers consumers) {
-  const std::vector<float>& bias = weights_.Bias(weight);
-  const CpuActivation y = RowsProduct(weight, x);
+LinearInput CpuOps::RowsLinear(const HeadLayer& layer, const LinearInput& x, Consumers consumers) {
+  const CpuActivation y = RowsProduct(layer, x);
   auto input = TakeInput(consumers, int64_t{y.width()});
-  pool_.ParallelFor(NumRows(), [&](int index, int) {
-    float* row = y.Floats(index);
-    for (int i = 0; i < y.width(); ++i) {
-      row[i] = std::tanh(bias.empty() ? row[i] : row[i] + bias[i]);
-    }
-    std::fill(row + y.width(), row + y.row_floats(), 0.0f);
-    StoreForms(y, index, *input, index);
-  });
+  pool_.ParallelFor(NumRows(), [&](int index, int) { StoreForms(y, index, *input, index); });
   return input;
 }
 
-void CpuOps::Classify(LinearId weight, const LinearInput& x) {
-  const std::vector<float>& bias = weights_.Bias(weight);
-  const CpuActivation y = RowsProduct(weight, x);
-  embeddings_.clear();
+void CpuOps::Output(const HeadLayer& layer, const LinearInput& x, bool normalize) {
+  const CpuActivation y = RowsProduct(layer, x);
+  const auto width = static_cast<size_t>(y.width());
+  embeddings_.resize(step_->rows.size() * width);
   for (int index = 0; index < NumRows(); ++index) {
-    for (int i = 0; i < y.width(); ++i) {
-      embeddings_.push_back(y.Floats(index)[i] + (bias.empty() ? 0.0f : bias[i]));
-    }
+    float* const row = embeddings_.data() + index * width;
+    std::copy_n(y.Floats(index), width, row);
+    if (normalize) Normalize(row, y.width());
   }
 }
 

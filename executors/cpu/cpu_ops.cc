@@ -52,6 +52,7 @@ CpuOps::CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weigh
     scratch.queries.resize(static_cast<size_t>(kMaxQueries) * kv.head_size);
     scratch.heads.resize(static_cast<size_t>(kMaxQueries) * kv.head_size);
   }
+  SpreadBiases();
 }
 
 size_t CpuOps::LogitBytes(int vocab_size) {

@@ -79,15 +79,17 @@ class CpuOps : public DecoderOps, public EncoderOps {
   void PoolNormed(NormId norm, const Residual& residual, Pooling pooling, bool normalize) override;
 
   Residual EmbedAll(const EmbeddingTables& tables, NormId norm) override;
-  LinearInput AsInput(const Residual& hidden, Consumers consumers) override {
-    return Norm(std::nullopt, hidden, consumers);
-  }
-  void AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) override;
+  LinearInput NormInput(std::optional<NormId> norm, const Residual& hidden,
+                        Consumers consumers) override;
+  void AddLinear(LinearId weight, const LinearInput& x, std::optional<NormId> norm,
+                 Residual& hidden) override;
+  void NormAll(NormId norm, Residual& hidden) override;
   LinearInput GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
   void Pool(const Residual& hidden, Pooling pooling, bool normalize) override;
-  LinearInput FirstTokens(const Residual& hidden, Consumers consumers) override;
-  LinearInput TanhLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
-  void Classify(LinearId weight, const LinearInput& x) override;
+  LinearInput PoolRows(const Residual& hidden, Pooling pooling, Consumers consumers) override;
+  LinearInput RowsLinear(const HeadLayer& layer, const LinearInput& x,
+                         Consumers consumers) override;
+  void Output(const HeadLayer& layer, const LinearInput& x, bool normalize) override;
 
   // Returns the tokens of the last Sample, in the order of the input's `samples`, and perhaps older
   // ones after them. Each of several ranks has those that it samples.
@@ -99,7 +101,7 @@ class CpuOps : public DecoderOps, public EncoderOps {
   // Returns the use of each mixture that a step has run so far, in the order of the layers.
   absl::Span<const MixtureUse> mixture_uses() const { return mixture_uses_; }
   // Returns the embeddings of the last Pool or PoolNormed, [rows, hidden], or what the last
-  // Classify computed.
+  // Output computed.
   absl::Span<const float> embeddings() const { return embeddings_; }
 
   // Returns the form of `x` that was made for `consumer`; the first of several
@@ -123,6 +125,13 @@ class CpuOps : public DecoderOps, public EncoderOps {
     int count;
   };
 
+  // The biases of scores by distance, [heads][stride]: those of distance 0 at score_stride_.
+  struct PositionBiases {
+    int heads;
+    size_t stride;
+    std::vector<float> values;
+  };
+
   struct AttentionStep;
   struct Scratch {
     std::vector<float> gate;
@@ -130,6 +139,7 @@ class CpuOps : public DecoderOps, public EncoderOps {
     std::vector<float> queries;  // filled up with zeros where 16 does not divide the head size
     std::vector<float> heads;
     float sinks[kMaxQueries];
+    const float* biases[kMaxQueries];
     std::vector<float> embedding;
     std::vector<float> ordered;
     ExpertChooser chooser;
@@ -179,8 +189,11 @@ class CpuOps : public DecoderOps, public EncoderOps {
   void Lookup(EmbeddingId table, int64_t row, float* out) const;
 
   int NumRows() const { return static_cast<int>(step_->rows.size()); }
-  // Computes a linear without its bias, of the first NumRows() rows of `x`.
-  CpuActivation RowsProduct(LinearId weight, const LinearInput& x);
+  // Computes a head's layer of the first NumRows() rows of `x`.
+  CpuActivation RowsProduct(const HeadLayer& layer, const LinearInput& x);
+  // Pools the states of one of the step's rows.
+  void PoolRow(const CpuActivation& states, const CpuStepInput::Row& row, Pooling pooling,
+               float* out) const;
   // Stores a row of floats, the padding too, as a row of an input, in all of its forms.
   void StoreForms(const CpuActivation& floats, int from, const CpuLinearInput& input, int to) const;
 
@@ -232,6 +245,8 @@ class CpuOps : public DecoderOps, public EncoderOps {
   void Append(const float* k, const float* v, int size, int32_t layer, BlockId block, int kv_head,
               int at) const;
   const Rotations& RotationsOf(const RopeSpec& rope);
+  const float* Biases(const AttentionSpec& spec, int head) const;
+  void SpreadBiases();
   void PlanAttention(int group);
   AttentionTile Tile(const AttentionStep& step, int index, Scratch& scratch) const;
   void Attend(const AttentionStep& step, int index, int thread);
@@ -254,7 +269,8 @@ class CpuOps : public DecoderOps, public EncoderOps {
   size_t num_mixtures_ = 0;  // that the step has run so far
   std::vector<MixtureUse> mixture_uses_;
   size_t score_stride_ = 0;
-  std::vector<Scratch> scratch_;  // of each thread
+  std::vector<PositionBiases> position_biases_;  // by PositionBiasId
+  std::vector<Scratch> scratch_;                 // of each thread
 
   std::vector<float> squares_;       // of each token's q and k: NormAcrossRanks'
   std::vector<float> logit_shares_;  // the rank's part of a panel of logits

@@ -133,7 +133,8 @@ TEST_F(CpuOpsTest, ConsumersOfDifferentFormsShareAnOutput) {
     };
     const std::vector<std::pair<const char*, std::function<LinearInput(Consumers)>>> outputs = {
         {"Norm", [&](Consumers consumers) { return norm(embed(), consumers); }},
-        {"AsInput", [&](Consumers consumers) { return ops.AsInput(embed(), consumers); }},
+        {"NormInput",
+         [&](Consumers consumers) { return ops.NormInput(std::nullopt, embed(), consumers); }},
         {"RowLinear",
          [&](Consumers consumers) {
            Residual residual = embed();

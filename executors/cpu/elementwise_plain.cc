@@ -103,6 +103,12 @@ void ClampedGate(const float* x, Form form, void* out) {
   });
 }
 
+void ErfGeluGate(const float* x, Form form, void* out) {
+  StoreGated(x, form, out, [](float gate, float up) {
+    return gate / 2 * (1 + std::erf(gate * static_cast<float>(M_SQRT1_2))) * up;
+  });
+}
+
 void Cap(float* x, int count, float factor, float soft_cap) {
   for (int i = 0; i < count; ++i) {
     x[i] *= factor;

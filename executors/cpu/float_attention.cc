@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "executors/cpu/attention_spans.h"
-
 namespace millrace::cpu {
 namespace {
 
@@ -26,7 +24,7 @@ void ScoreGroup(const AttentionTile& tile, const float* query, int position, flo
 }
 
 void AttendOne(const AttentionTile& tile, int query) {
-  const int first = First(tile, query);
+  const int first = tile.begins[query];
   const int length = tile.lengths[query];
   float* const scores = tile.scores + query * tile.score_stride;
   float* const out = tile.out + static_cast<size_t>(query) * tile.head_size;
@@ -37,6 +35,7 @@ void AttendOne(const AttentionTile& tile, int query) {
   for (int i = first; i < length; ++i) {
     scores[i] *= tile.scale;
     if (tile.soft_cap != 0) scores[i] = tile.soft_cap * std::tanh(scores[i] / tile.soft_cap);
+    if (tile.biases != nullptr) scores[i] += tile.biases[query][i];
     largest = std::max(largest, scores[i]);
   }
   if (tile.sinks != nullptr) largest = std::max(largest, tile.sinks[query]);

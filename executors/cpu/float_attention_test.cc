@@ -39,6 +39,10 @@ TEST(FloatAttentionTest, AgreesWithHalvesWhereTheyAreExact) {
   for (std::vector<float>& query : queries) {
     for (float& x : query) x = static_cast<float>(draw(random)) / 512;
   }
+  std::vector<float> numbers(256);
+  for (float& x : numbers) x = static_cast<float>(draw(random)) / 256;
+  const float* biases[kMaxQueries];
+  for (int i = 0; i < kMaxQueries; ++i) biases[i] = numbers.data() + i;
   const auto attend = [&](const void* pages, size_t element, auto kernel, int32_t window,
                           float soft_cap) {
     const HeadPages cache{static_cast<const uint8_t*>(pages), table.data(), kLength};
@@ -51,16 +55,19 @@ TEST(FloatAttentionTest, AgreesWithHalvesWhereTheyAreExact) {
                        .head_size = kHead,
                        .num_queries = kMaxQueries,
                        .queries = {},
+                       .begins = {},
                        .lengths = {},
-                       .window = window,
                        .scale = 0.25f,
                        .soft_cap = soft_cap,
+                       .biases = window == 9 ? biases : nullptr,
+                       .sinks = nullptr,
                        .scores = scores.data(),
                        .score_stride = 192,
                        .out = out.data()};
     for (int i = 0; i < kMaxQueries; ++i) {
       tile.queries[i] = queries[i].data();
       tile.lengths[i] = i == 0 ? 1 : kLength - kMaxQueries + 1 + i;
+      tile.begins[i] = window > 0 ? std::max(0, tile.lengths[i] - window) : 0;
     }
     kernel(tile);
     return out;

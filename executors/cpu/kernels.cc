@@ -13,8 +13,8 @@ namespace millrace::cpu {
                          GemmQ4K,  GemmQ5K,    GemmQ6K,   GemmInt4x32, GemmInt4x128, GemmIq4Xs, \
                          GemmIq3S, GemmIq3Xxs, GemmIq2,   GemmIq1},                             \
     .bf16_input = Form::kFloat, .attention = Attention, .store = Store, .norm = Norm,           \
-    .gates = {Gate, GeluGate, ClampedGate}, .cap = Cap, .rope = Rope, .append = Append,         \
-    .sampling = &kSampling,                                                                     \
+    .gates = {Gate, GeluGate, ClampedGate, ErfGeluGate}, .cap = Cap, .rope = Rope,              \
+    .append = Append, .sampling = &kSampling,                                                   \
   }
 
 namespace plain {

@@ -158,7 +158,7 @@ struct HeadPages {
   int32_t length;              // positions it holds, >= 1
 };
 
-// Causal attention of a few queries of one sequence and one kv head over its pages. A block's page
+// Attention of a few queries of one sequence and one kv head over its pages. A block's page
 // of the head: keys [block_size / 16][head_size][16 tokens], then values [block_size][head_size],
 // f16. Softmax in two passes over the scores; sums run over keys in ascending order. Keys and
 // values that other queries of the tile see are read for all and never change a result, so memory
@@ -173,15 +173,18 @@ struct AttentionTile {
   int head_size;                      // a multiple of 16
   int num_queries;                    // [1, kMaxQueries]
   const float* queries[kMaxQueries];  // [head_size] each
-  int32_t lengths[kMaxQueries];       // keys up to the query's own, >= 1
-  int32_t window;                     // how many of the last of them it sees; 0: all
+  int32_t begins[kMaxQueries];        // the first key that the query sees
+  int32_t lengths[kMaxQueries];       // and the end of its keys, more than that
   float scale;                        // of the scores
   float soft_cap;                     // they become soft_cap * tanh(score / soft_cap), if not 0
-  const float* sinks;                 // [num_queries] scores that join the softmax's sum and have
-                                      // no value; or nullptr
-  float* scores;                      // scratch, [num_queries][score_stride]
-  size_t score_stride;                // >= the longest length, a multiple of 64
-  float* out;                         // [num_queries][head_size]
+  // [num_queries]: numbers by key that are added to the scores, readable up to the end of a group
+  // of 16; or nullptr.
+  const float* const* biases;
+  const float* sinks;   // [num_queries] scores that join the softmax's sum and have
+                        // no value; or nullptr
+  float* scores;        // scratch, [num_queries][score_stride]
+  size_t score_stride;  // >= the longest length, a multiple of 64
+  float* out;           // [num_queries][head_size]
 };
 
 struct Kernels {
@@ -201,7 +204,7 @@ struct Kernels {
                void* out);
 
   // 32 outputs of a gate function, by GateFunction, of [16 gate][16 up][16 gate][16 up].
-  void (*gates[3])(const float* x, Form form, void* out);
+  void (*gates[4])(const float* x, Form form, void* out);
 
   // x = factor * x; then soft_cap * tanh(x / soft_cap), if not 0.
   void (*cap)(float* x, int count, float factor, float soft_cap);

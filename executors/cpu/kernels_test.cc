@@ -114,14 +114,17 @@ TEST_P(KernelsTest, GatesAreTheirFunctions) {
     const double g = std::min(gate, 7.0);
     return g / (1 + std::exp(-1.702 * g)) * (std::clamp(up, -7.0, 7.0) + 1);
   };
-  double (*const functions[])(double, double) = {silu, gelu, clamped};  // by GateFunction
+  const auto erf_gelu = [](double gate, double up) {
+    return gate / 2 * (1 + std::erf(gate / std::sqrt(2.0))) * up;
+  };
+  double (*const functions[])(double, double) = {silu, gelu, clamped, erf_gelu};  // GateFunction
   std::vector<float> x = Floats(64, 8);
   x[0] = -200;
   x[1] = 200;
   x[2] = 0;
   x[16 + 3] = 9;
   x[16 + 4] = -9;
-  for (int function = 0; function < 3; ++function) {
+  for (int function = 0; function < 4; ++function) {
     float out[32];
     kernels_.gates[function](x.data(), Form::kFloat, out);
     for (int i = 0; i < 32; ++i) {

@@ -273,10 +273,24 @@ absl::StatusOr<NormId> CpuWeightPlacer::Norm(const std::string& name, const Norm
 
 absl::StatusOr<NormId> CpuWeightPlacer::LayerNorm(const std::string& name, float epsilon) {
   MILLRACE_ASSIGN_OR_RETURN(const NormId id, Norm(name + ".weight", {.epsilon = epsilon}));
+  NormWeight& norm = weights_.norms.back();
+  if (!Has(name + ".bias")) {
+    norm.bias.assign(norm.scale.size(), 0.0f);
+    return id;
+  }
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* bias, checkpoint_.Vector(name + ".bias"));
-  weights_.norms.back().bias = checkpoint_.Floats(*bias);
+  norm.bias = checkpoint_.Floats(*bias);
   vectors_.push_back(bias);
   return id;
+}
+
+absl::StatusOr<PositionBiasId> CpuWeightPlacer::PositionBias(const std::string& name) {
+  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Table read, checkpoint_.FloatTable(name));
+  vectors_.push_back(read.tensor);
+  weights_.position_biases.push_back({.buckets = static_cast<int>(read.tensor->shape[0]),
+                                      .heads = static_cast<int>(read.tensor->shape[1]),
+                                      .values = read.values});
+  return static_cast<PositionBiasId>(weights_.position_biases.size() - 1);
 }
 
 }  // namespace millrace::cpu

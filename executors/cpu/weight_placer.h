@@ -30,6 +30,13 @@ struct NormWeight {
   bool counted = true;  // NormSpec's
 };
 
+// The biases of scores, [buckets][heads].
+struct PositionBiasTable {
+  int buckets;
+  int heads;
+  std::vector<float> values;
+};
+
 // Embeddings and linears are matrices alike: an EmbeddingId or a LinearId is an index of
 // `matrices`. Those of gated linears have 16 rows of gate and 16 of up in turns, filled up to a
 // multiple of 64 rows. The linears of a mixture's experts have the matrices from theirs on, one for
@@ -44,6 +51,7 @@ struct CpuWeights {
   std::vector<std::vector<float>> corrections;  // of the matrices that are routers, or empty
   std::vector<std::vector<float>> vectors;
   std::vector<NormWeight> norms;
+  std::vector<PositionBiasTable> position_biases;
   Memory memory;  // what the matrices point into
   Sha256Digest digest{};
 
@@ -90,6 +98,7 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
   absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) override;
   absl::StatusOr<NormId> LayerNorm(const std::string& name, float epsilon) override;
+  absl::StatusOr<PositionBiasId> PositionBias(const std::string& name) override;
   absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
                                   const Shard& shard) override;
   absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,

@@ -25,6 +25,7 @@ GroupedGate GateOf(GateFunction function) {
       return GroupedGate::kSilu;
     case GateFunction::kGeluTanh:
       return GroupedGate::kGeluTanh;
+    case GateFunction::kGelu:  // CheckMixture refuses it
     case GateFunction::kClampedSwish:
       break;
   }
@@ -223,7 +224,10 @@ void CudaOps::MultiplyGate(const CudaLinear& gate_up, const kernels::Activation&
                  ReadsSorted(down, rows));
 }
 
-void CudaOps::CheckMixture(const MixtureWeights& weights, const RouterConfig& spec) {
+void CudaOps::CheckMixture(const MixtureWeights& weights, const RouterConfig& spec,
+                           GateFunction function) {
+  Require(function != GateFunction::kGelu, "gate function", "GELU by erf",
+          "SiLU, GELU by tanh, a clamped swish");
   Require(spec.experts <= kernels::kMaxExperts, "number of experts", spec.experts, "up to ",
           kernels::kMaxExperts);
   Require(spec.chosen <= kernels::kMaxChosen, "number of experts of a token", spec.chosen, "up to ",
@@ -250,7 +254,7 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
                              const LinearInput& x, const Addend& addend, Residual& residual,
                              std::optional<NormId> norm, Consumers consumers) {
   Require(!addend.norm.has_value(), "norm of what a block adds", "an RMS norm", "none");
-  CheckMixture(weights, spec.router);
+  CheckMixture(weights, spec.router, spec.function);
   const CudaLinear& gate_up = c_.weights->Linear(weights.gate_up);
   const CudaLinear& down = c_.weights->Linear(weights.down);
   const int tokens = step_->tokens;

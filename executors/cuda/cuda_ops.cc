@@ -335,7 +335,7 @@ LinearInput CudaOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunc
                                  Consumers consumers) {
   const CudaLinear& linear = c_.weights->Linear(weight);
   Require(f == GateFunction::kSilu, "gate function",
-          f == GateFunction::kGeluTanh ? "GELU" : "a clamped swish", "SiLU");
+          f == GateFunction::kClampedSwish ? "a clamped swish" : "GELU", "SiLU");
   Require(IsWidth(linear.rows / 2, kMaxFfnSize), "feed-forward size", linear.rows / 2,
           "multiples of 8 up to ", kMaxFfnSize);
   const CudaInputForm& in = FormFor(linear, x);

@@ -226,7 +226,7 @@ class CudaOps : public DecoderOps {
   int64_t TouchedBytes(const CudaLinear& linear, int tokens) const;
   struct Routes;
   Routes Route(const MixtureWeights& weights, const RouterConfig& spec, const LinearInput& x);
-  void CheckMixture(const MixtureWeights& weights, const RouterConfig& spec);
+  void CheckMixture(const MixtureWeights& weights, const RouterConfig& spec, GateFunction function);
   void DescribeMixture(const CudaLinear& gate_up, const CudaLinear& down);
   kernels::KvPages Pages(int32_t layer) const;
   // Returns whether the only consumer makes its input itself, of what the op before has

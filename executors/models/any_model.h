@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
-#include "executors/models/bert.h"
 #include "executors/models/decoder.h"
+#include "executors/models/encoder.h"
 #include "executors/models/model.h"
 #include "formats/model_config.h"
 
@@ -22,7 +22,7 @@ using AnyModel = std::variant<std::unique_ptr<Model>, std::unique_ptr<Encoder>>;
 template <typename Placer>
 absl::StatusOr<AnyModel> LoadAnyModel(const ModelConfig& config, int max_model_len,
                                       Placer& placer) {
-  if (config.encoder.has_value()) return LoadBert(config, placer);
+  if (config.encoder.has_value()) return LoadEncoder(config, max_model_len, placer);
   return LoadDecoder(config, max_model_len, placer);
 }
 

@@ -159,11 +159,18 @@ class OpByOp : public DecoderOps, public EncoderOps {
   Residual EmbedAll(const EmbeddingTables& tables, NormId norm) override {
     return Pair("EmbedAll", cpu_.EmbedAll(tables, norm), torch_.EmbedAll(tables, norm));
   }
-  LinearInput AsInput(const Residual& hidden, Consumers consumers) override {
-    return Pair("AsInput", cpu_.AsInput(Sides(hidden).cpu, consumers),
-                torch_.AsInput(Sides(hidden).torch, consumers));
+  LinearInput NormInput(std::optional<NormId> norm, const Residual& hidden,
+                        Consumers consumers) override {
+    return Pair("NormInput", cpu_.NormInput(norm, Sides(hidden).cpu, consumers),
+                torch_.NormInput(norm, Sides(hidden).torch, consumers));
   }
-  void AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) override {
+  void NormAll(NormId norm, Residual& hidden) override {
+    cpu_.NormAll(norm, Sides(hidden).cpu);
+    torch_.NormAll(norm, Sides(hidden).torch);
+    Compare("NormAll", Sides(hidden));
+  }
+  void AddLinear(LinearId weight, const LinearInput& x, std::optional<NormId> norm,
+                 Residual& hidden) override {
     cpu_.AddLinear(weight, Sides(x).cpu, norm, Sides(hidden).cpu);
     torch_.AddLinear(weight, Sides(x).torch, norm, Sides(hidden).torch);
     Compare("AddLinear", Sides(hidden));
@@ -177,21 +184,22 @@ class OpByOp : public DecoderOps, public EncoderOps {
     torch_.Pool(Sides(hidden).torch, pooling, normalize);
     CompareEmbeddings("Pool");
   }
-  // CPU's rows are as many as the step's tokens, of which only the first count: Classify compares.
-  LinearInput FirstTokens(const Residual& hidden, Consumers consumers) override {
+  // CPU's rows are as many as the step's tokens, of which only the first count: Output compares.
+  LinearInput PoolRows(const Residual& hidden, Pooling pooling, Consumers consumers) override {
     return std::make_unique<Both<LinearInputBuffer>>(
-        cpu_.FirstTokens(Sides(hidden).cpu, consumers),
-        torch_.FirstTokens(Sides(hidden).torch, consumers));
+        cpu_.PoolRows(Sides(hidden).cpu, pooling, consumers),
+        torch_.PoolRows(Sides(hidden).torch, pooling, consumers));
   }
-  LinearInput TanhLinear(LinearId weight, const LinearInput& x, Consumers consumers) override {
+  LinearInput RowsLinear(const HeadLayer& layer, const LinearInput& x,
+                         Consumers consumers) override {
     return std::make_unique<Both<LinearInputBuffer>>(
-        cpu_.TanhLinear(weight, Sides(x).cpu, consumers),
-        torch_.TanhLinear(weight, Sides(x).torch, consumers));
+        cpu_.RowsLinear(layer, Sides(x).cpu, consumers),
+        torch_.RowsLinear(layer, Sides(x).torch, consumers));
   }
-  void Classify(LinearId weight, const LinearInput& x) override {
-    cpu_.Classify(weight, Sides(x).cpu);
-    torch_.Classify(weight, Sides(x).torch);
-    CompareEmbeddings("Classify");
+  void Output(const HeadLayer& layer, const LinearInput& x, bool normalize) override {
+    cpu_.Output(layer, Sides(x).cpu, normalize);
+    torch_.Output(layer, Sides(x).torch, normalize);
+    CompareEmbeddings("Output");
   }
 
  private:

@@ -6,6 +6,32 @@
 #include "executors/torch/torch_ops.h"
 
 namespace millrace::aten {
+namespace {
+
+at::Tensor Apply(HeadFunction function, const at::Tensor& x) {
+  switch (function) {
+    case HeadFunction::kTanh:
+      return at::tanh(x);
+    case HeadFunction::kRelu:
+      return at::relu(x);
+    case HeadFunction::kGelu:
+      return at::gelu(x, "none");
+    case HeadFunction::kSilu:
+      return at::silu(x);
+    case HeadFunction::kSigmoid:
+      return at::sigmoid(x);
+    case HeadFunction::kIdentity:
+      break;
+  }
+  return x;
+}
+
+// As PyTorch's normalize() keeps clear of a division by 0.
+at::Tensor Normalized(const at::Tensor& rows) {
+  return rows / rows.norm(2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
+}
+
+}  // namespace
 
 at::Tensor TorchOps::LayerNormOf(NormId norm, const at::Tensor& x) const {
   const NormWeight& weight = weights_.Norm(norm);
@@ -16,29 +42,39 @@ at::Tensor TorchOps::LayerNormOf(NormId norm, const at::Tensor& x) const {
 
 Residual TorchOps::EmbedAll(const EmbeddingTables& tables, NormId norm) {
   const std::vector<Token>& tokens = step_->tokens;
-  std::vector<int32_t> types = step_->types;
-  for (int32_t& type : types) type = type < tables.num_types ? type : 0;
-  const at::Tensor sum =
-      weights_.Table(tables.tokens).index_select(0, Indexes(tokens.data(), tokens.size())) +
-      weights_.Table(tables.positions)
-          .index_select(0, positions_.to(at::kLong) + tables.first_position) +
-      weights_.Table(tables.types).index_select(0, Indexes(types.data(), types.size()));
+  at::Tensor sum =
+      weights_.Table(tables.tokens).index_select(0, Indexes(tokens.data(), tokens.size()));
+  if (tables.positions.has_value()) {
+    sum = sum + weights_.Table(*tables.positions)
+                    .index_select(0, positions_.to(at::kLong) + tables.first_position);
+  }
+  if (tables.types.has_value()) {
+    std::vector<int32_t> types = step_->types;
+    for (int32_t& type : types) type = type < tables.num_types ? type : 0;
+    sum = sum + weights_.Table(*tables.types).index_select(0, Indexes(types.data(), types.size()));
+  }
   return std::make_unique<TorchBuffer<ResidualBuffer>>(LayerNormOf(norm, sum));
 }
 
-LinearInput TorchOps::AsInput(const Residual& hidden, Consumers) {
-  return AsLinearInput(Values(hidden));
+LinearInput TorchOps::NormInput(std::optional<NormId> norm, const Residual& hidden, Consumers) {
+  return AsLinearInput(norm.has_value() ? LayerNormOf(*norm, Values(hidden)) : Values(hidden));
 }
 
-void TorchOps::AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) {
-  Values(hidden) = LayerNormOf(norm, Values(hidden) + Product(weight, Values(x)));
+void TorchOps::AddLinear(LinearId weight, const LinearInput& x, std::optional<NormId> norm,
+                         Residual& hidden) {
+  Values(hidden) = Values(hidden) + Product(weight, Values(x));
+  if (norm.has_value()) NormAll(*norm, hidden);
+}
+
+void TorchOps::NormAll(NormId norm, Residual& hidden) {
+  Values(hidden) = LayerNormOf(norm, Values(hidden));
 }
 
 LinearInput TorchOps::GeluLinear(LinearId weight, const LinearInput& x, Consumers) {
   return AsLinearInput(at::gelu(Product(weight, Values(x)), "none"));
 }
 
-void TorchOps::Pool(const Residual& hidden, Pooling pooling, bool normalize) {
+at::Tensor TorchOps::PooledRows(const Residual& hidden, Pooling pooling) const {
   const at::Tensor states = Values(hidden).to(at::kFloat);
   std::vector<at::Tensor> pooled;
   for (const Row& row : rows_) {
@@ -46,24 +82,30 @@ void TorchOps::Pool(const Residual& hidden, Pooling pooling, bool normalize) {
                          ? states.narrow(0, row.first_token, row.num_tokens).mean(0)
                          : states.select(0, row.first_token));
   }
-  at::Tensor rows = at::stack(pooled);
-  // As PyTorch's normalize() keeps clear of a division by 0.
-  if (normalize) rows = rows / rows.norm(2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
-  embeddings_ = rows.contiguous();
+  return at::stack(pooled);
 }
 
-LinearInput TorchOps::FirstTokens(const Residual& hidden, Consumers) {
-  std::vector<int32_t> first;
-  for (const Row& row : rows_) first.push_back(static_cast<int32_t>(row.first_token));
-  return AsLinearInput(Values(hidden).index_select(0, Indexes(first.data(), first.size())));
+void TorchOps::Pool(const Residual& hidden, Pooling pooling, bool normalize) {
+  const at::Tensor rows = PooledRows(hidden, pooling);
+  embeddings_ = (normalize ? Normalized(rows) : rows).contiguous();
 }
 
-LinearInput TorchOps::TanhLinear(LinearId weight, const LinearInput& x, Consumers) {
-  return AsLinearInput(at::tanh(Product(weight, Values(x))));
+LinearInput TorchOps::PoolRows(const Residual& hidden, Pooling pooling, Consumers) {
+  return AsLinearInput(PooledRows(hidden, pooling).to(Values(hidden).scalar_type()));
 }
 
-void TorchOps::Classify(LinearId weight, const LinearInput& x) {
-  embeddings_ = Product(weight, Values(x)).to(at::kFloat).contiguous();
+at::Tensor TorchOps::RowsProduct(const HeadLayer& layer, const at::Tensor& x) const {
+  const at::Tensor y = Apply(layer.function, Product(layer.linear, x));
+  return layer.norm.has_value() ? LayerNormOf(*layer.norm, y) : y;
+}
+
+LinearInput TorchOps::RowsLinear(const HeadLayer& layer, const LinearInput& x, Consumers) {
+  return AsLinearInput(RowsProduct(layer, Values(x)));
+}
+
+void TorchOps::Output(const HeadLayer& layer, const LinearInput& x, bool normalize) {
+  const at::Tensor rows = RowsProduct(layer, Values(x)).to(at::kFloat);
+  embeddings_ = (normalize ? Normalized(rows) : rows).contiguous();
 }
 
 }  // namespace millrace::aten

@@ -55,6 +55,8 @@ at::Tensor TorchOps::Gated(LinearId weight, const at::Tensor& x, GateFunction fu
         return at::silu(gate) * up;
       case GateFunction::kGeluTanh:
         return at::gelu(gate, "tanh") * up;
+      case GateFunction::kGelu:
+        return at::gelu(gate, "none") * up;
       case GateFunction::kClampedSwish:
         break;
     }

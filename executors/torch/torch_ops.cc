@@ -139,6 +139,23 @@ Query TorchOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   return std::make_unique<TorchBuffer<QueryBuffer>>(q.to(dtype).flatten(1));
 }
 
+at::Tensor TorchOps::BiasesOf(const AttentionSpec& spec, int64_t start, int64_t tokens,
+                              int64_t keys) const {
+  const at::Tensor& table = weights_.PositionBias(*spec.position_bias);  // [buckets, heads]
+  const auto buckets_in_all = static_cast<int32_t>(table.size(0));
+  std::vector<int32_t> buckets(tokens * keys);
+  for (int64_t i = 0; i < tokens; ++i) {
+    for (int64_t key = 0; key < keys; ++key) {
+      buckets[i * keys + key] =
+          PositionBucket(static_cast<int32_t>(key - start - i), buckets_in_all);
+    }
+  }
+  return table.index_select(0, Indexes(buckets.data(), buckets.size()))
+      .unflatten(0, {tokens, keys})
+      .permute({2, 0, 1})
+      .narrow(0, spec.first_head, spec.num_heads);
+}
+
 // q: [tokens, heads, head_size] of positions from `start` on; keys, values: [positions, kv_heads,
 // head_size].
 at::Tensor TorchOps::AttendSome(const AttentionSpec& spec, const at::Tensor& q, int64_t start,
@@ -150,11 +167,15 @@ at::Tensor TorchOps::AttendSome(const AttentionSpec& spec, const at::Tensor& q, 
       q.unflatten(1, {spec.num_kv_heads, group}).permute({1, 2, 0, 3}).flatten(1, 2);
   at::Tensor scores = at::bmm(queries, keys.permute({1, 2, 0})).to(at::kFloat) * spec.scale;
   if (spec.soft_cap != 0) scores = at::tanh(scores / spec.soft_cap) * spec.soft_cap;
+  if (spec.position_bias.has_value()) {
+    scores = scores + BiasesOf(spec, start, tokens, keys.size(0));  // each head is a group
+  }
   const at::Tensor query = at::arange(start, start + tokens).unsqueeze(1);
   const at::Tensor key = at::arange(keys.size(0)).unsqueeze(0);
   at::Tensor hidden = key > query;
   if (!spec.causal) hidden = at::zeros_like(hidden);
   if (spec.window > 0) hidden = hidden.logical_or(key <= query - spec.window);
+  if (spec.window > 0 && !spec.causal) hidden = hidden.logical_or(key >= query + spec.window);
   scores = scores.unflatten(1, {group, tokens})
                .masked_fill(hidden, -std::numeric_limits<float>::infinity())
                .flatten(1, 2);

@@ -65,13 +65,17 @@ class TorchOps : public DecoderOps, public EncoderOps {
   void Sample(const Logits& logits) override;
 
   Residual EmbedAll(const EmbeddingTables& tables, NormId norm) override;
-  LinearInput AsInput(const Residual& hidden, Consumers consumers) override;
-  void AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) override;
+  LinearInput NormInput(std::optional<NormId> norm, const Residual& hidden,
+                        Consumers consumers) override;
+  void AddLinear(LinearId weight, const LinearInput& x, std::optional<NormId> norm,
+                 Residual& hidden) override;
+  void NormAll(NormId norm, Residual& hidden) override;
   LinearInput GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
   void Pool(const Residual& hidden, Pooling pooling, bool normalize) override;
-  LinearInput FirstTokens(const Residual& hidden, Consumers consumers) override;
-  LinearInput TanhLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
-  void Classify(LinearId weight, const LinearInput& x) override;
+  LinearInput PoolRows(const Residual& hidden, Pooling pooling, Consumers consumers) override;
+  LinearInput RowsLinear(const HeadLayer& layer, const LinearInput& x,
+                         Consumers consumers) override;
+  void Output(const HeadLayer& layer, const LinearInput& x, bool normalize) override;
 
   // Returns the tokens of the last Sample, in the order of the input's `samples`, and perhaps older
   // ones after them.
@@ -99,6 +103,10 @@ class TorchOps : public DecoderOps, public EncoderOps {
   // Norms x, [..., size], over its last dimension.
   at::Tensor NormOf(NormId norm, const at::Tensor& x) const;
   at::Tensor LayerNormOf(NormId norm, const at::Tensor& x) const;
+  at::Tensor PooledRows(const Residual& hidden, Pooling pooling) const;  // float32 [rows, hidden]
+  at::Tensor RowsProduct(const HeadLayer& layer, const at::Tensor& x) const;
+  // The biases of the scores of queries from `start` on, [heads, tokens, keys].
+  at::Tensor BiasesOf(const AttentionSpec& spec, int64_t start, int64_t tokens, int64_t keys) const;
   at::Tensor Product(LinearId weight, const at::Tensor& x) const;
   at::Tensor Gated(LinearId weight, const at::Tensor& x, GateFunction function) const;
   void AddToResidual(const Addend& addend, at::Tensor y, Residual& residual) const;

@@ -98,7 +98,8 @@ TEST_F(TorchOpsTest, EveryEncoder) {
   for (const FamilyTwin& twin : EncoderTwins()) {
     SCOPED_TRACE(twin.name);
     WriteTwinFolder(twin, Path("folder"));
-    ExpectAlike(RunBothEncoders(Path("folder")), 8);
+    const bool pre = twin.family->name == "modern-bert";  // its last norm is an op of its own
+    ExpectAlike(RunBothEncoders(Path("folder")), pre ? 9 : 8);
   }
 }
 
@@ -203,12 +204,14 @@ class BrokenOps : public TorchOps {
     if (Is("EmbedAll")) other.types = tables.positions;
     return TorchOps::EmbedAll(other, norm);
   }
-  LinearInput AsInput(const Residual& hidden, Consumers consumers) override {
-    LinearInput out = TorchOps::AsInput(hidden, consumers);
-    if (Is("AsInput")) Values(out) = Values(out) * 1.01;
+  LinearInput NormInput(std::optional<NormId> norm, const Residual& hidden,
+                        Consumers consumers) override {
+    LinearInput out = TorchOps::NormInput(norm, hidden, consumers);
+    if (Is("NormInput")) Values(out) = Values(out) * 1.01;
     return out;
   }
-  void AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) override {
+  void AddLinear(LinearId weight, const LinearInput& x, std::optional<NormId> norm,
+                 Residual& hidden) override {
     if (Is("AddLinear")) Values(hidden) = Values(hidden) * 1.1;
     TorchOps::AddLinear(weight, x, norm, hidden);
   }
@@ -275,7 +278,7 @@ TEST_F(TorchOpsTest, AMixtureThatIsComputedOtherwiseShows) {
 TEST_F(TorchOpsTest, AnEncodersOpThatIsComputedOtherwiseShows) {
   WriteTwinFolder(EncoderTwins()[0], Path("folder"));
   const Shows shows = {{"EmbedAll", {"EmbedAll"}},
-                       {"AsInput", {"AsInput"}},
+                       {"NormInput", {"NormInput"}},
                        {"QkvLinear", {"QkvLinear"}},
                        {"Attention", {"Attention"}},
                        {"AddLinear", {"AddLinear"}},

@@ -182,9 +182,21 @@ absl::StatusOr<NormId> TorchWeightPlacer::Norm(const std::string& name, const No
 absl::StatusOr<NormId> TorchWeightPlacer::LayerNorm(const std::string& name, float epsilon) {
   MILLRACE_ASSIGN_OR_RETURN(const NormId id, Norm(name + ".weight", {.epsilon = epsilon}));
   at::Tensor& bias = weights_.norms.back().bias;
+  if (!Has(name + ".bias")) {
+    bias = at::zeros_like(weights_.norms.back().scale);
+    return id;
+  }
   MILLRACE_ASSIGN_OR_RETURN(bias, Floats(name + ".bias", std::nullopt));
   weights_.bytes += static_cast<int64_t>(bias.nbytes());
   return id;
+}
+
+absl::StatusOr<PositionBiasId> TorchWeightPlacer::PositionBias(const std::string& name) {
+  MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Table table, checkpoint_.FloatTable(name));
+  Hash(*table.tensor);
+  weights_.position_biases.push_back(
+      at::tensor(table.values).view({table.tensor->shape[0], table.tensor->shape[1]}));
+  return static_cast<PositionBiasId>(weights_.position_biases.size() - 1);
 }
 
 TorchWeights TorchWeightPlacer::Finish() {

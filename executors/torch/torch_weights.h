@@ -38,6 +38,7 @@ struct TorchWeights {
   std::vector<Matrix> matrices;
   std::vector<at::Tensor> vectors;  // float32
   std::vector<NormWeight> norms;
+  std::vector<at::Tensor> position_biases;  // float32 [buckets, heads]
   int64_t bytes = 0;
   Sha256Digest digest{};
 
@@ -47,6 +48,9 @@ struct TorchWeights {
     return static_cast<LinearId>(static_cast<int64_t>(id) + expert);
   }
   const at::Tensor& Vector(VectorId id) const { return vectors[static_cast<size_t>(id)]; }
+  const at::Tensor& PositionBias(PositionBiasId id) const {
+    return position_biases[static_cast<size_t>(id)];
+  }
   const at::Tensor& Table(EmbeddingId id) const { return matrices[static_cast<size_t>(id)].weight; }
   const NormWeight& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
 };
@@ -65,6 +69,7 @@ class TorchWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
   absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) override;
   absl::StatusOr<NormId> LayerNorm(const std::string& name, float epsilon) override;
+  absl::StatusOr<PositionBiasId> PositionBias(const std::string& name) override;
   absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
                                   const Shard& shard) override;
   absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,

@@ -135,6 +135,19 @@ absl::StatusOr<Checkpoint::Biases> Checkpoint::BiasesOf(
   return biases;
 }
 
+absl::StatusOr<Checkpoint::Table> Checkpoint::FloatTable(const std::string& name) const {
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors, Matrices({name}));
+  const TensorInfo& tensor = *tensors[0];
+  if (!IsFloat(tensor.type)) {
+    return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ", tensor.name, " is ",
+                                             Traits(tensor.type).name,
+                                             ", allowed: F32, F16 or BF16"));
+  }
+  Table table{&tensor, std::vector<float>(tensor.shape[0] * tensor.shape[1])};
+  if (source_.has_data()) table.values = Floats(tensor);
+  return table;
+}
+
 absl::StatusOr<std::vector<float>> Checkpoint::Scales(const std::string& name) const {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, Find(name));
   if (!IsFloat(tensor->type)) {

@@ -63,6 +63,13 @@ class Checkpoint {
   };
   absl::StatusOr<Biases> BiasesOf(const std::vector<std::string>& weights) const;
 
+  // A small table of floats, [rows, columns] in F32, F16 or BF16, and its values.
+  struct Table {
+    const TensorInfo* tensor;
+    std::vector<float> values;
+  };
+  absl::StatusOr<Table> FloatTable(const std::string& name) const;
+
   // The scales beside the FP8 weight "<x>.weight": "<x>.weight_scale" in one row, of the size that
   // ModelConfig::quantization says, and "<x>.input_scale" where the file has it. Each is finite and
   // > 0. The source has data.

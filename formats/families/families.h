@@ -28,7 +28,9 @@ namespace millrace {
   FAMILY(kGraniteMoe)             \
   FAMILY(kGptOss)                 \
   FAMILY(kGlm4Moe)                \
-  FAMILY(kBert)
+  FAMILY(kBert)                   \
+  FAMILY(kModernBert)             \
+  FAMILY(kNomicBert)
 
 #define MILLRACE_DECLARE_FAMILY(family) extern const Family family;
 MILLRACE_FAMILIES(MILLRACE_DECLARE_FAMILY)

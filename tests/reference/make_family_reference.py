@@ -50,8 +50,15 @@ def load(kind, folder, **options):
 
 @contextlib.contextmanager
 def half_kv(model):
-    # Every attention layer of the family looks this function up at each call.
     module = sys.modules[type(model).__module__]
+    if not hasattr(module, "eager_attention_forward"):  # MPNet's linears of keys and values lead nowhere else
+        hooks = [linear.register_forward_hook(lambda _, inputs, out: out.half().double())
+                 for layer in model.modules() if type(layer).__name__ == "MPNetSelfAttention" for linear in (layer.k, layer.v)]
+        yield
+        for hook in hooks:
+            hook.remove()
+        return
+    # Every attention layer of the family looks this function up at each call.
     exact_attention = module.eager_attention_forward
     module.eager_attention_forward = lambda layer, q, k, v, *rest, **named: exact_attention(
         layer, q, k.half().double(), v.half().double(), *rest, **named)
@@ -79,8 +86,8 @@ def embedding(model, folder):
 
 
 def encoder_reference(folder):
-    bert = json.loads((folder / "config.json").read_text())["model_type"] == "bert"
-    model = load(AutoModel, folder, **({"add_pooling_layer": False} if bert else {}))
+    pools = json.loads((folder / "config.json").read_text())["model_type"] in ("bert", "roberta", "camembert", "mpnet")
+    model = load(AutoModel, folder, **({"add_pooling_layer": False} if pools else {}))
     exact = embedding(model, folder)
     with half_kv(model):
         rounded = embedding(model, folder)
@@ -89,12 +96,13 @@ def encoder_reference(folder):
 
 def classifier_reference(folder):
     model = load(AutoModelForSequenceClassification, folder)
-    second = SECOND if model.config.type_vocab_size > 1 else ENCODED
-    types = [0] * second + [1] * (ENCODED - second)
+    has_types = getattr(model.config, "type_vocab_size", 0) > 1
+    second = SECOND if has_types else ENCODED
+    types = {"token_type_ids": torch.tensor([[0] * second + [1] * (ENCODED - second)])} if has_types else {}
 
     def logit():
         with torch.no_grad():
-            return [round(model(torch.tensor([PROMPT[:ENCODED]]), token_type_ids=torch.tensor([types])).logits.item(), 7)]
+            return [round(model(torch.tensor([PROMPT[:ENCODED]]), **types).logits.item(), 7)]
 
     exact = logit()
     with half_kv(model):
