@@ -25,6 +25,7 @@ struct ParserNames {
 struct ChatFormat {
   OutputFormat output;
   TemplateTraits traits;
+  TemplateTraits tool_traits;   // of the template for chats with tools, where a model has two
   bool takes_effort = false;    // it reads reasoning_effort
   bool takes_thinking = false;  // it reads enable_thinking
 };

@@ -34,6 +34,7 @@ constexpr std::string_view kChatMl =
 absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& path,
                                                              const ParserNames& parsers) {
   MILLRACE_ASSIGN_OR_RETURN(const ModelText text, ReadModelText(path));
+  for (const std::string& warning : text.warnings) kLog.Warning(warning);
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer,
                             PipelineTokenizer::Create(text.tokenizer));
   absl::StatusOr<ChatTemplate> chat_template = absl::InvalidArgumentError(
@@ -46,22 +47,44 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& 
       kLog.Warning("chats will be refused: ", std::string(chat_template.status().message()));
     }
   }
+  std::optional<ChatTemplate> tool_template;
+  if (!text.tool_template.empty()) {
+    absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(
+        text.tool_template,
+        {.bos = text.bos, .eos = text.eos, .unk = text.unknown, .pad = text.pad});
+    if (parsed.ok()) {
+      tool_template = *std::move(parsed);
+    } else {
+      kLog.Warning("chats with tools are written by the other template: ",
+                   std::string(parsed.status().message()));
+    }
+  }
   MILLRACE_ASSIGN_OR_RETURN(ChatFormat format,
                             MakeChatFormat(text.chat_template, chat_template, parsers));
+  if (tool_template.has_value()) {
+    // Calls are written as the template of chats with tools writes them.
+    MILLRACE_ASSIGN_OR_RETURN(const ChatFormat by_tools,
+                              MakeChatFormat(text.tool_template, *tool_template, parsers));
+    if (by_tools.output.tools() != nullptr) format.output.SetTools(*by_tools.output.tools());
+    format.tool_traits = by_tools.traits;
+  }
   TokenizerInfo info = {.bos = text.bos, .eos = text.eos, .unknown = text.unknown, .pad = text.pad};
   if (chat_template.ok()) info.chat_template = text.chat_template;
   info.bos_id = text.tokenizer.bos;
+  info.chat_bos = text.chat_bos;
   info.pad_id = text.tokenizer.pad;
   info.path = path;
   return std::make_unique<const TextSet>(std::move(tokenizer), std::move(chat_template),
-                                         std::move(format), std::move(info), text.fill_in);
+                                         std::move(format), std::move(info), text.fill_in,
+                                         std::move(tool_template));
 }
 
 TextSet::TextSet(std::unique_ptr<const Tokenizer> tokenizer,
                  absl::StatusOr<ChatTemplate> chat_template, ChatFormat format, TokenizerInfo info,
-                 const FillInIds& fill_in)
+                 const FillInIds& fill_in, std::optional<ChatTemplate> tool_template)
     : tokenizer_(std::move(tokenizer)),
       chat_template_(std::move(chat_template)),
+      tool_template_(std::move(tool_template)),
       format_(std::move(format)),
       info_(std::move(info)),
       fill_in_(FindFillInTokens(*tokenizer_, fill_in)) {
@@ -100,16 +123,19 @@ absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadlin
   options.now = absl::Now();
   const SteadyTime too_long = options.clock->Now() + kRenderTime;
   options.deadline = std::min(deadline, too_long);
+  const bool by_tools = tool_template_.has_value() && !chat.tools.empty();
+  const ChatTemplate& chosen = by_tools ? *tool_template_ : *chat_template_;
+  const TemplateTraits& chosen_traits = by_tools ? format_.tool_traits : format_.traits;
   const auto render = [&](const TemplateTraits& traits) -> absl::StatusOr<std::string> {
     OrderedJson variables = kwargs;
     MILLRACE_RETURN_IF_ERROR(AddTemplateVariables(chat, format_, traits, &variables));
-    return chat_template_->Render(TemplateMessages(chat, traits, format_.output), variables,
+    return chosen.Render(TemplateMessages(chat, traits, format_.output), variables,
                                   options);
   };
-  absl::StatusOr<std::string> text = render(format_.traits);
+  absl::StatusOr<std::string> text = render(chosen_traits);
   if (absl::IsInvalidArgument(text.status()) && UsesTools(chat)) {
     // The template may refuse a tool's schema or a call that it takes as text.
-    if (auto as_text = render(AsText(format_.traits)); as_text.ok()) text = std::move(as_text);
+    if (auto as_text = render(AsText(chosen_traits)); as_text.ok()) text = std::move(as_text);
   }
   if (absl::IsDeadlineExceeded(text.status()) && too_long <= deadline) {
     return absl::InvalidArgumentError("messages: the chat template takes too long for them");
@@ -164,7 +190,12 @@ absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& 
   }
   MILLRACE_ASSIGN_OR_RETURN(const std::string text,
                             Render(std::get<Chat>(request.prompt), deadline));
-  return encode(text, request.add_special_tokens.value_or(false));
+  if (request.add_special_tokens.has_value()) return encode(text, *request.add_special_tokens);
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<Token> tokens, encode(text, false));
+  if (info_.chat_bos.has_value() && (tokens.empty() || tokens.front() != *info_.chat_bos)) {
+    tokens.insert(tokens.begin(), *info_.chat_bos);
+  }
+  return tokens;
 }
 
 std::string TextSet::tool_parser() const {

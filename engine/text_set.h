@@ -33,9 +33,11 @@ class TextSet {
   // ChatML (with Qwen3's enable_thinking).
   static absl::StatusOr<std::unique_ptr<const TextSet>> Bytes(const ParserNames& parsers = {});
 
-  // If `chat_template` is an error, chats are refused with it.
+  // If `chat_template` is an error, chats are refused with it. Chats with tools are written by
+  // `tool_template`, if there is one.
   TextSet(std::unique_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
-          ChatFormat format = {}, TokenizerInfo info = {}, const FillInIds& fill_in = {});
+          ChatFormat format = {}, TokenizerInfo info = {}, const FillInIds& fill_in = {},
+          std::optional<ChatTemplate> tool_template = std::nullopt);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const TokenizerInfo& info() const { return info_; }
@@ -90,6 +92,7 @@ class TextSet {
 
   std::unique_ptr<const Tokenizer> tokenizer_;
   absl::StatusOr<ChatTemplate> chat_template_;
+  std::optional<ChatTemplate> tool_template_;
   const ChatFormat format_;
   const TokenizerInfo info_;
   const std::optional<FillInTokens> fill_in_;

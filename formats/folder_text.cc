@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -22,9 +24,12 @@ constexpr char kTekken[] = "tekken.json";
 constexpr char kSentencePiece[] = "tokenizer.model";
 constexpr char kConfig[] = "tokenizer_config.json";
 constexpr char kSpecialTokens[] = "special_tokens_map.json";
+constexpr char kAddedTokens[] = "added_tokens.json";
 constexpr char kTemplate[] = "chat_template.jinja";
 constexpr char kOldTemplate[] = "chat_template.json";
+constexpr char kTemplates[] = "additional_chat_templates";
 constexpr char kTemplateField[] = "chat_template";
+constexpr char kToolUse[] = "tool_use";
 constexpr size_t kMaxTokenizerBytes = 256 << 20;
 constexpr size_t kMaxConfigBytes = 16 << 20;
 constexpr size_t kMaxTemplateBytes = 1 << 20;
@@ -69,7 +74,10 @@ class TokenIndex {
   void Add(int32_t id, const std::string& text) {
     texts_[id] = text;
     ids_[text] = id;
+    next_ = std::max(next_, id + 1);
   }
+  // Returns the id behind the last.
+  int32_t next() const { return next_; }
   std::optional<int32_t> Id(const std::string& text) const {
     const auto found = ids_.find(text);
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
@@ -82,6 +90,7 @@ class TokenIndex {
  private:
   absl::flat_hash_map<std::string, int32_t> ids_;
   absl::flat_hash_map<int32_t, std::string> texts_;
+  int32_t next_ = 0;
 };
 
 // {"32000": {"content": "<|im_end|>", "special": true, ...}, ...}
@@ -118,15 +127,105 @@ absl::Status ReadAddedTokens(const JsonFields& config, const char* tokenizer, To
   return absl::OkStatus();
 }
 
-// A text, or a list of {"name", "template"} of which the one called "default" counts, if there is
-// one.
-absl::StatusOr<std::string> FindTemplate(const JsonFields& fields, const char* file) {
+// Makes a special token of one that the tokenizer does not match whole: under the id of its text,
+// or the next one.
+absl::Status AddNamedToken(const JsonFields& config, const Json& token, const std::string& place,
+                           TokenizerSpec* spec, TokenIndex* index) {
+  AddedTokenSpec added{.id = 0, .content = {}, .special = true};
+  if (token.is_string()) {
+    added.content = token.get<std::string>();
+  } else if (token.is_object()) {
+    MILLRACE_ASSIGN_OR_RETURN(added,
+                              ReadAddedToken(JsonFields(token, StrCat(kConfig, ": ", place, "."))));
+    added.special = true;
+    added.normalized = token.value("normalized", false);
+  } else {
+    return config.Bad(place, StrCat("is ", Describe(token), ", must be a token's text"));
+  }
+  const auto same = [&](const AddedTokenSpec& other) { return other.content == added.content; };
+  if (added.content.empty() || std::any_of(spec->added.begin(), spec->added.end(), same)) {
+    return absl::OkStatus();
+  }
+  added.id = index->Id(added.content).value_or(index->next());
+  if (added.id > kMaxTokenizerId) {
+    return config.Bad(place,
+                      StrCat("would be token ", added.id, ", allowed: up to ", kMaxTokenizerId));
+  }
+  index->Add(added.id, added.content);
+  spec->added.push_back(std::move(added));
+  return absl::OkStatus();
+}
+
+// Adds the special tokens that a config names and tokenizer.json does not have among its added
+// ones, as transformers does.
+absl::Status AddNamedTokens(const JsonFields& config, TokenizerSpec* spec, TokenIndex* index) {
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                           "cls_token", "mask_token"}) {
+    const Json* token = config.Find(name);
+    if (token == nullptr) continue;
+    MILLRACE_RETURN_IF_ERROR(AddNamedToken(config, *token, name, spec, index));
+  }
+  for (const char* name : {"additional_special_tokens", "extra_special_tokens"}) {
+    const Json* tokens = config.Find(name);
+    if (tokens == nullptr) continue;
+    if (!tokens->is_array() && !tokens->is_object()) {
+      return config.Bad(name, StrCat("is ", Describe(*tokens), ", must be a list of tokens"));
+    }
+    for (const Json& token : *tokens) {
+      MILLRACE_RETURN_IF_ERROR(AddNamedToken(config, token, name, spec, index));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// added_tokens.json of an older folder: {"<token>": id, ...}. What tokenizer.json has goes before
+// it.
+absl::Status ReadAddedTokensFile(const fs::path& folder, TokenizerSpec* spec, TokenIndex* index) {
+  MILLRACE_ASSIGN_OR_RETURN(const Json json, ReadIfThere(folder, kAddedTokens));
+  const JsonFields fields(json, StrCat(kAddedTokens, ": "));
+  for (const auto& [text, value] : json.items()) {
+    MILLRACE_ASSIGN_OR_RETURN(const int64_t id, fields.Int(text, 0, kMaxTokenizerId));
+    if (text.empty() || index->Id(text).has_value()) continue;
+    if (const std::string* other = index->Text(static_cast<int32_t>(id)); other != nullptr) {
+      return fields.Bad(Printable(text), StrCat("is ", id, ", but ", kTokenizer, " has \"",
+                                                Printable(*other), "\" there"));
+    }
+    index->Add(static_cast<int32_t>(id), text);
+    spec->added.push_back({.id = static_cast<int32_t>(id), .content = text, .normalized = true});
+  }
+  return absl::OkStatus();
+}
+
+// The templates of a folder; empty for one that there is not.
+struct Templates {
+  std::string chat, tools;
+};
+
+// A text, or texts by name, as an object or a list of {"name", "template"}: "default" and
+// "tool_use" count.
+absl::StatusOr<Templates> FindTemplates(const JsonFields& fields, const char* file) {
+  Templates templates;
   const Json* field = fields.Find(kTemplateField);
-  if (field == nullptr) return std::string();
-  if (field->is_string()) return field->get<std::string>();
+  if (field == nullptr) return templates;
+  if (field->is_string()) {
+    templates.chat = field->get<std::string>();
+    return templates;
+  }
+  const auto set = [&](std::string_view name, std::string_view text) {
+    if (name == "default") templates.chat = text;
+    if (name == kToolUse) templates.tools = text;
+  };
+  if (field->is_object()) {
+    const JsonFields named(*field, StrCat(file, ": ", kTemplateField, "."));
+    for (const auto& [name, value] : field->items()) {
+      MILLRACE_ASSIGN_OR_RETURN(const std::string_view text, named.String(name));
+      set(name, text);
+    }
+    return templates;
+  }
   if (!field->is_array()) {
-    return fields.Bad(kTemplateField,
-                      StrCat("is ", Describe(*field), ", must be a text or a list"));
+    return fields.Bad(kTemplateField, StrCat("is ", Describe(*field),
+                                             ", must be a text, or an object or a list of them"));
   }
   for (size_t i = 0; i < field->size(); ++i) {
     const Json& entry = (*field)[i];
@@ -135,29 +234,45 @@ absl::StatusOr<std::string> FindTemplate(const JsonFields& fields, const char* f
     const JsonFields named(entry, StrCat(file, ": ", place, "."));
     MILLRACE_ASSIGN_OR_RETURN(const std::string_view name, named.String("name"));
     MILLRACE_ASSIGN_OR_RETURN(const std::string_view text, named.String("template"));
-    if (name == "default") return std::string(text);
+    set(name, text);
   }
-  return std::string();
+  return templates;
 }
 
-absl::StatusOr<std::string> ReadTemplateField(const Json& json, const char* file) {
+absl::StatusOr<Templates> ReadTemplateField(const Json& json, const char* file) {
   const JsonFields fields(json, StrCat(file, ": "));
-  MILLRACE_ASSIGN_OR_RETURN(std::string text, FindTemplate(fields, file));
-  if (text.size() <= kMaxTemplateBytes) return text;
-  return fields.Bad(kTemplateField,
-                    StrCat(text.size(), " bytes, must be at most ", kMaxTemplateBytes));
+  MILLRACE_ASSIGN_OR_RETURN(Templates templates, FindTemplates(fields, file));
+  const size_t size = std::max(templates.chat.size(), templates.tools.size());
+  if (size <= kMaxTemplateBytes) return templates;
+  return fields.Bad(kTemplateField, StrCat(size, " bytes, must be at most ", kMaxTemplateBytes));
 }
 
-absl::StatusOr<std::string> ReadTemplate(const fs::path& folder, const Json& config) {
-  if (HasFolderFile(folder, kTemplate)) {
-    MILLRACE_ASSIGN_OR_RETURN(const MappedFile file,
-                              OpenFolderFile(folder, kTemplate, kMaxTemplateBytes));
-    return std::string(file.text());
+// Reads a file that holds a template; empty where there is none, or nothing in it.
+absl::StatusOr<std::string> ReadTemplateFile(const fs::path& folder, const std::string& name) {
+  std::error_code error;
+  if (!HasFolderFile(folder, name) || fs::file_size(folder / name, error) == 0) {
+    return std::string();
   }
-  MILLRACE_ASSIGN_OR_RETURN(std::string text, ReadTemplateField(config, kConfig));
-  if (!text.empty()) return text;
-  MILLRACE_ASSIGN_OR_RETURN(const Json old, ReadIfThere(folder, kOldTemplate));
-  return ReadTemplateField(old, kOldTemplate);
+  MILLRACE_ASSIGN_OR_RETURN(const MappedFile file, OpenFolderFile(folder, name, kMaxTemplateBytes));
+  return std::string(file.text());
+}
+
+absl::StatusOr<Templates> ReadTemplates(const fs::path& folder, const Json& config) {
+  Templates files;
+  MILLRACE_ASSIGN_OR_RETURN(files.chat, ReadTemplateFile(folder, kTemplate));
+  MILLRACE_ASSIGN_OR_RETURN(files.tools,
+                            ReadTemplateFile(folder / kTemplates, StrCat(kToolUse, ".jinja")));
+  if (files.chat.empty()) {
+    MILLRACE_ASSIGN_OR_RETURN(files.chat, ReadTemplateFile(folder / kTemplates, "default.jinja"));
+  }
+  if (!files.chat.empty()) return files;
+  MILLRACE_ASSIGN_OR_RETURN(Templates named, ReadTemplateField(config, kConfig));
+  if (named.chat.empty()) {
+    MILLRACE_ASSIGN_OR_RETURN(const Json old, ReadIfThere(folder, kOldTemplate));
+    MILLRACE_ASSIGN_OR_RETURN(named, ReadTemplateField(old, kOldTemplate));
+  }
+  if (!files.tools.empty()) named.tools = std::move(files.tools);
+  return named;
 }
 
 // A folder's tokenizer, and what files other than tokenizer.json say beside it.
@@ -244,12 +359,16 @@ absl::StatusOr<ModelText> ReadFolderText(const std::string& path) {
   const JsonFields config(json, StrCat(kConfig, ": "));
   TokenIndex index(text.tokenizer);
   MILLRACE_RETURN_IF_ERROR(ReadTokens(config, &text));
+  Json named = json;
   if (config.Find("added_tokens_decoder") != nullptr) {
     MILLRACE_RETURN_IF_ERROR(ReadAddedTokens(config, read.file, &text.tokenizer, &index));
   } else {
     MILLRACE_ASSIGN_OR_RETURN(const Json map, ReadIfThere(folder, kSpecialTokens));
     MILLRACE_RETURN_IF_ERROR(ReadTokens(JsonFields(map, StrCat(kSpecialTokens, ": ")), &text));
+    named.update(map);
+    MILLRACE_RETURN_IF_ERROR(ReadAddedTokensFile(folder, &text.tokenizer, &index));
   }
+  MILLRACE_RETURN_IF_ERROR(AddNamedTokens(config.With(named), &text.tokenizer, &index));
   const auto id = [&](const std::optional<std::string>& token) {
     return token.has_value() ? index.Id(*token) : std::nullopt;
   };
@@ -260,7 +379,9 @@ absl::StatusOr<ModelText> ReadFolderText(const std::string& path) {
   if (read.file != kTokenizer) {
     MILLRACE_RETURN_IF_ERROR(ReadFrame(config, &text.tokenizer));
   }
-  MILLRACE_ASSIGN_OR_RETURN(text.chat_template, ReadTemplate(folder, json));
+  MILLRACE_ASSIGN_OR_RETURN(Templates templates, ReadTemplates(folder, json));
+  text.chat_template = std::move(templates.chat);
+  text.tool_template = std::move(templates.tools);
   return text;
 }
 

@@ -1,13 +1,16 @@
 #include "formats/gguf_tokenizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
+#include <limits>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/gguf_special_tokens.h"
 #include "formats/tokenizer_pre.h"
 
 namespace millrace {
@@ -40,13 +43,15 @@ absl::Status ReadTokens(const GgufFile& file, GgufTokenizer* gguf) {
     return absl::OkStatus();
   }
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<int32_t> types, file.Int32s(kTypes));
-  if (types.size() != gguf->tokens.size()) {
+  if (types.size() < gguf->tokens.size()) {
     return Lies(file, kTypes, StrCat(types.size(), " types for ", gguf->tokens.size(), " tokens"));
   }
-  gguf->types.reserve(types.size());
-  for (const int32_t type : types) {
-    if (type < 1 || type > 6) return Lies(file, kTypes, StrCat(type, " is outside of 1 to 6"));
-    gguf->types.push_back(static_cast<TokenType>(type));
+  gguf->types.reserve(gguf->tokens.size());
+  for (size_t id = 0; id < gguf->tokens.size(); ++id) {
+    const int32_t type = types[id];
+    if (type < 0 || type > 6) return Lies(file, kTypes, StrCat(type, " is outside of 0 to 6"));
+    // 0 is "undefined".
+    gguf->types.push_back(type == 0 ? TokenType::kNormal : static_cast<TokenType>(type));
   }
   return absl::OkStatus();
 }
@@ -54,16 +59,24 @@ absl::Status ReadTokens(const GgufFile& file, GgufTokenizer* gguf) {
 absl::Status ReadScores(const GgufFile& file, GgufTokenizer* gguf) {
   constexpr std::string_view kScores = "tokenizer.ggml.scores";
   const GgufValue* value = file.Find(kScores);
-  const auto* array = value == nullptr ? nullptr : std::get_if<GgufArray>(value);
-  if (array == nullptr || array->element_type != "float32") {
-    return Lies(file, kScores, "must be an array of float32");
+  const size_t tokens = gguf->tokens.size();
+  gguf->scores.assign(tokens, 0);
+  // llama.cpp takes all for equally good.
+  if (value == nullptr) return absl::OkStatus();
+  const auto* array = std::get_if<GgufArray>(value);
+  const bool whole = array != nullptr && array->element_type == "int32";
+  if (array == nullptr || (array->element_type != "float32" && !whole)) {
+    return Lies(file, kScores, "must be an array of float32 or int32");
   }
-  if (array->count != gguf->tokens.size()) {
-    return Lies(file, kScores,
-                StrCat(array->count, " scores for ", gguf->tokens.size(), " tokens"));
+  if (array->count < tokens) {
+    return Lies(file, kScores, StrCat(array->count, " scores for ", tokens, " tokens"));
   }
-  gguf->scores.resize(array->count);
-  std::memcpy(gguf->scores.data(), array->bytes.data(), array->bytes.size());
+  if (whole) {
+    MILLRACE_ASSIGN_OR_RETURN(const std::vector<int32_t> scores, file.Int32s(kScores));
+    std::copy_n(scores.begin(), tokens, gguf->scores.begin());
+    return absl::OkStatus();
+  }
+  std::memcpy(gguf->scores.data(), array->bytes.data(), tokens * sizeof(float));
   for (const float score : gguf->scores) {
     if (!std::isfinite(score)) return Lies(file, kScores, "one is not finite");
   }
@@ -100,10 +113,20 @@ absl::StatusOr<TokenizerKind> ReadKind(const GgufFile& file) {
                                          "\" is not supported (supported: ", JoinList(known), ")"));
 }
 
-absl::Status ReadId(const GgufFile& file, std::string_view key, size_t tokens,
-                    std::optional<int32_t>* id) {
+// Reads a token's id. One beyond the vocabulary, as converters write for "none", is left out with a
+// warning.
+absl::Status ReadId(const GgufFile& file, std::string_view key, std::optional<int32_t>* id,
+                    GgufTokenizer* gguf) {
   if (file.Find(key) == nullptr) return absl::OkStatus();
-  MILLRACE_ASSIGN_OR_RETURN(*id, file.Int(key, 0, static_cast<int64_t>(tokens) - 1));
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t number, file.Int(key, std::numeric_limits<int64_t>::min(),
+                                                           std::numeric_limits<int64_t>::max()));
+  const size_t tokens = gguf->tokens.size();
+  if (number >= 0 && static_cast<size_t>(number) < tokens) {
+    *id = static_cast<int32_t>(number);
+  } else {
+    gguf->warnings.push_back(StrCat("key ", key, ": ", number,
+                                    " is left out, since the vocabulary has ", tokens, " tokens"));
+  }
   return absl::OkStatus();
 }
 
@@ -111,6 +134,93 @@ absl::Status ReadFlag(const GgufFile& file, std::string_view key, bool* flag) {
   if (file.Find(key) == nullptr) return absl::OkStatus();
   MILLRACE_ASSIGN_OR_RETURN(*flag, file.Bool(key));
   return absl::OkStatus();
+}
+
+// Sets the special tokens that llama.cpp takes where a file has no keys for them: those of Llama's
+// and T5's vocabularies. Falcon's end of text is GPT-2's only one.
+void SetDefaultIds(GgufTokenizer* gguf) {
+  const auto set = [&](int32_t id, std::initializer_list<std::optional<int32_t>*> places) {
+    if (static_cast<size_t>(id) >= gguf->tokens.size()) return;
+    for (std::optional<int32_t>* place : places) *place = id;
+  };
+  constexpr size_t kFalconEnd = 11;
+  switch (gguf->kind) {
+    case TokenizerKind::kLlama:
+      set(0, {&gguf->unknown});
+      set(1, {&gguf->bos});
+      set(2, {&gguf->eos});
+      break;
+    case TokenizerKind::kT5:
+      set(0, {&gguf->pad});
+      set(1, {&gguf->eos});
+      set(2, {&gguf->unknown});
+      break;
+    case TokenizerKind::kGpt2:
+      if (gguf->tokens.size() > kFalconEnd && gguf->types[kFalconEnd] == TokenType::kControl) {
+        set(kFalconEnd, {&gguf->bos, &gguf->eos});
+      }
+      break;
+    case TokenizerKind::kGemma4:
+    case TokenizerKind::kBert:
+      break;
+  }
+}
+
+absl::Status ReadIds(const GgufFile& file, GgufTokenizer* gguf) {
+  SetDefaultIds(gguf);
+  // Of two names the older one comes first: the newer one goes before it. One is spelled so.
+  const std::pair<std::string_view, std::optional<int32_t>*> ids[] = {
+      {"bos", &gguf->bos},
+      {"eos", &gguf->eos},
+      {"eot", &gguf->eot},
+      {"eom", &gguf->eom},
+      {"padding", &gguf->pad},
+      {"unknown", &gguf->unknown},
+      {"cls", &gguf->cls},
+      {"seperator", &gguf->separator},
+      {"prefix", &gguf->fim_prefix},
+      {"suffix", &gguf->fim_suffix},
+      {"middle", &gguf->fim_middle},
+      {"fim_pre", &gguf->fim_prefix},
+      {"fim_suf", &gguf->fim_suffix},
+      {"fim_mid", &gguf->fim_middle},
+      {"fim_pad", &gguf->fim_padding},
+      {"fim_rep", &gguf->fim_repository},
+      {"fim_sep", &gguf->fim_separator},
+  };
+  for (const auto& [name, id] : ids) {
+    MILLRACE_RETURN_IF_ERROR(ReadId(file, StrCat("tokenizer.ggml.", name, "_token_id"), id, gguf));
+  }
+  return absl::OkStatus();
+}
+
+// Reads which tokens stand around a text.
+absl::Status ReadFrame(const GgufFile& file, GgufTokenizer* gguf) {
+  if (gguf->kind == TokenizerKind::kGpt2) {
+    const GgufPreTokenizer* pre = FindGgufPreTokenizer(gguf->pre);
+    gguf->add_bos = gguf->bos.has_value() && pre != nullptr && pre->add_bos;
+  } else if (gguf->kind == TokenizerKind::kLlama) {
+    gguf->add_bos = gguf->bos.has_value();
+  } else if (gguf->kind == TokenizerKind::kT5) {
+    gguf->add_eos = gguf->eos.has_value();
+  }
+  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_bos_token", &gguf->add_bos));
+  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_eos_token", &gguf->add_eos));
+  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_sep_token", &gguf->add_sep));
+  if (gguf->add_bos && !gguf->bos) {
+    return Lies(file, "tokenizer.ggml.add_bos_token", "is true, but there is no bos_token_id");
+  }
+  if (gguf->add_eos && !gguf->eos) {
+    return Lies(file, "tokenizer.ggml.add_eos_token", "is true, but there is no eos_token_id");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTemplate(const GgufFile& file, std::string_view key, std::string_view* text) {
+  if (file.Find(key) == nullptr) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(*text, file.String(key));
+  if (text->size() <= kMaxTemplateBytes) return absl::OkStatus();
+  return Lies(file, key, StrCat(text->size(), " bytes, must be at most ", kMaxTemplateBytes));
 }
 
 }  // namespace
@@ -125,6 +235,13 @@ absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
   if (gguf.kind == TokenizerKind::kGpt2 && IsSentencePiecePre(gguf.pre)) {
     gguf.kind = TokenizerKind::kGemma4;
   }
+  if (gguf.kind == TokenizerKind::kGpt2 && gguf.pre == "default") {
+    gguf.warnings.push_back(StrCat(
+        "key tokenizer.ggml.pre: ",
+        file.Find("tokenizer.ggml.pre") == nullptr ? "is missing" : "is \"default\"",
+        ", so that texts are cut as llama.cpp cuts them then, and not as the model was trained "
+        "with: its answers are worse. Take a newer GGUF file of the model"));
+  }
   MILLRACE_RETURN_IF_ERROR(ReadTokens(file, &gguf));
   if (gguf.kind == TokenizerKind::kGpt2 || gguf.kind == TokenizerKind::kGemma4) {
     MILLRACE_ASSIGN_OR_RETURN(gguf.merges, file.Strings("tokenizer.ggml.merges"));
@@ -134,41 +251,10 @@ absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
   }
   MILLRACE_RETURN_IF_ERROR(ReadCharsmap(file, &gguf));
 
-  const size_t tokens = gguf.tokens.size();
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.bos_token_id", tokens, &gguf.bos));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eos_token_id", tokens, &gguf.eos));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eot_token_id", tokens, &gguf.eot));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eom_token_id", tokens, &gguf.eom));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.padding_token_id", tokens, &gguf.pad));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.unknown_token_id", tokens, &gguf.unknown));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.cls_token_id", tokens, &gguf.cls));
-  // The key is spelled so.
-  MILLRACE_RETURN_IF_ERROR(
-      ReadId(file, "tokenizer.ggml.seperator_token_id", tokens, &gguf.separator));
-  // Each has two names, the newer one first.
-  for (const auto& [newer, older, id] : {std::tuple("fim_pre", "prefix", &gguf.fim_prefix),
-                                         std::tuple("fim_suf", "suffix", &gguf.fim_suffix),
-                                         std::tuple("fim_mid", "middle", &gguf.fim_middle)}) {
-    for (const char* const name : {older, newer}) {
-      MILLRACE_RETURN_IF_ERROR(
-          ReadId(file, StrCat("tokenizer.ggml.", name, "_token_id"), tokens, id));
-    }
-  }
-  if (gguf.kind == TokenizerKind::kGpt2 && gguf.bos) {
-    const GgufPreTokenizer* pre = FindGgufPreTokenizer(gguf.pre);
-    gguf.add_bos = pre != nullptr && pre->add_bos;
-  }
-  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_bos_token", &gguf.add_bos));
-  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_eos_token", &gguf.add_eos));
-  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_sep_token", &gguf.add_sep));
-  if (gguf.add_bos && !gguf.bos) {
-    return Lies(file, "tokenizer.ggml.add_bos_token", "is true, but there is no bos_token_id");
-  }
-  if (gguf.add_eos && !gguf.eos) {
-    return Lies(file, "tokenizer.ggml.add_eos_token", "is true, but there is no eos_token_id");
-  }
+  MILLRACE_RETURN_IF_ERROR(ReadIds(file, &gguf));
+  MILLRACE_RETURN_IF_ERROR(ReadFrame(file, &gguf));
   const bool spaced = gguf.kind == TokenizerKind::kLlama || gguf.kind == TokenizerKind::kT5;
-  gguf.add_space_prefix = spaced;
+  gguf.add_space_prefix = gguf.kind == TokenizerKind::kLlama;
   MILLRACE_RETURN_IF_ERROR(
       ReadFlag(file, "tokenizer.ggml.add_space_prefix", &gguf.add_space_prefix));
   if (gguf.add_space_prefix && !spaced) {
@@ -183,14 +269,14 @@ absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
   gguf.strip_accents = gguf.lowercase;
   MILLRACE_RETURN_IF_ERROR(
       ReadFlag(file, "tokenizer.ggml.normalizer.strip_accents", &gguf.strip_accents));
-  constexpr std::string_view kTemplate = "tokenizer.chat_template";
-  if (file.Find(kTemplate) != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(gguf.chat_template, file.String(kTemplate));
-    if (gguf.chat_template.size() > kMaxTemplateBytes) {
-      return Lies(file, kTemplate,
-                  StrCat(gguf.chat_template.size(), " bytes, must be at most ", kMaxTemplateBytes));
-    }
+  MILLRACE_RETURN_IF_ERROR(ReadTemplate(file, "tokenizer.chat_template", &gguf.chat_template));
+  MILLRACE_RETURN_IF_ERROR(
+      ReadTemplate(file, "tokenizer.chat_template.tool_use", &gguf.tool_template));
+  std::string_view name;
+  if (const GgufValue* value = file.Find("general.name")) {
+    if (const auto* text = std::get_if<std::string_view>(value)) name = *text;
   }
+  FindSpecialTokens(name, &gguf);
   return gguf;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,6 +45,10 @@ struct GgufTokenizer {
   // Ids, each in [0, tokens.size()).
   std::optional<int32_t> bos, eos, eot, eom, pad, unknown, cls, separator;
   std::optional<int32_t> fim_prefix, fim_suffix, fim_middle;
+  std::optional<int32_t> fim_padding, fim_repository, fim_separator;
+  std::vector<int32_t> ends;              // that end an answer, ascending
+  std::optional<int32_t> left_stripping;  // takes white space before it along
+  std::vector<int32_t> right_stripping;   // take white space behind them along
   bool add_bos = false;
   bool add_eos = false;
   bool add_sep = false;  // the separator between two texts
@@ -53,10 +58,15 @@ struct GgufTokenizer {
   bool lowercase = false;
   bool strip_accents = false;
   std::string_view chat_template;  // empty where the file has none
+  std::string_view tool_template;  // for chats with tools, where the file has one of its own
+  // What the file says that is not followed, or leaves out: whole sentences that name the key.
+  std::vector<std::string> warnings;
 };
 
 // Reads the tokenizer's metadata. INVALID_ARGUMENT or NOT_FOUND for a damaged or lying file,
-// UNIMPLEMENTED for a kind of tokenizer that is not known; each names the file and the key.
+// UNIMPLEMENTED for a kind of tokenizer that is not known; each names the file and the key. What
+// keys leave out is as in llama.cpp: special tokens are found by their texts
+// (gguf_special_tokens.h).
 absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file);
 
 }  // namespace millrace

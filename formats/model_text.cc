@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/strings.h"
 #include "formats/gguf.h"
 #include "formats/gguf_tokenizer.h"
 #include "formats/tokenizer_gguf.h"
@@ -20,6 +21,11 @@ absl::StatusOr<ModelText> ReadGgufText(const std::string& path) {
   text.owner = file;
   MILLRACE_ASSIGN_OR_RETURN(text.tokenizer, MakeTokenizerSpec(config));
   text.chat_template = config.chat_template;
+  text.tool_template = config.tool_template;
+  if (config.add_bos) text.chat_bos = config.bos;
+  for (const std::string& warning : config.warnings) {
+    text.warnings.push_back(StrCat(file->base_name(), ": ", warning));
+  }
   text.fill_in = {config.fim_prefix, config.fim_suffix, config.fim_middle};
   for (const auto& [id, token] :
        {std::pair(config.bos, &text.bos), std::pair(config.eos, &text.eos),

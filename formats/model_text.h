@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "formats/tokenizer_spec.h"
@@ -19,6 +20,12 @@ struct FillInIds {
 struct ModelText {
   TokenizerSpec tokenizer;
   std::string chat_template;  // empty: it has none
+  std::string tool_template;  // for chats with tools, where the model has one of its own
+  // The BOS that a chat's prompt begins with whether or not the template writes it, as llama.cpp
+  // has it of GGUF files; of folders the template alone decides.
+  std::optional<int32_t> chat_bos;
+  // What the file says that is not followed, or leaves out.
+  std::vector<std::string> warnings;
   // The texts of special tokens, which templates write.
   std::optional<std::string> bos, eos, unknown, pad;
 
@@ -41,8 +48,10 @@ absl::StatusOr<ModelText> ReadModelText(const std::string& path);
 // - tokenizer_config.json (may be missing) names bos_token, eos_token, unk_token and pad_token, and
 //   its added_tokens_decoder changes and adds tokens. One without that field is of an older kind,
 //   and special_tokens_map.json goes before it;
-// - the chat template is chat_template.jinja, else the config's chat_template, a text or the one
-//   that a list calls "default", else chat_template.json's.
+//   Special tokens that only these files name are added to the tokenizer's;
+// - the chat template is chat_template.jinja, or default.jinja of additional_chat_templates, else
+//   the config's chat_template, a text or the one that a list or an object calls "default", else
+//   chat_template.json's. tool_template is "tool_use" of these. An empty one is none.
 // clean_up_tokenization_spaces is not read: transformers leaves it out for BPE, and no text that is
 // shown as it comes can have it.
 //

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/strings.h"
 #include "formats/gguf_test_util.h"
@@ -71,7 +72,7 @@ TEST_F(ModelTextTest, ReadsTheConfigsTokens) {
   EXPECT_THAT(text.pad, Optional(std::string("<nowhere>")));
   EXPECT_EQ(text.tokenizer.bos, 3);
   EXPECT_EQ(text.tokenizer.eos, 4);
-  EXPECT_EQ(text.tokenizer.pad, std::nullopt);
+  EXPECT_EQ(text.tokenizer.pad, 5);  // no token of tokenizer.json: the next one
   EXPECT_THAT(text.tokenizer.end_of_generation, ElementsAre(4));
   EXPECT_THAT(text.tokenizer.frame, ElementsAre(std::nullopt));  // tokenizer.json says so
   EXPECT_EQ(text.chat_template, "{{ bos_token }}");
@@ -102,6 +103,53 @@ TEST_F(ModelTextTest, TheConfigChangesAndAddsTokens) {
   EXPECT_THAT(text.tokenizer.end_of_generation, ElementsAre(5));
 }
 
+// As transformers 5.23 has it (added_tokens_decoder of what AutoTokenizer reads there).
+TEST_F(ModelTextTest, SpecialTokensThatOnlyConfigsNameAreAdded) {
+  Write("tokenizer_config.json", R"({"eos_token": "ab", "mask_token": "<m>",
+      "additional_special_tokens": ["<x>", {"content": "<y>", "lstrip": true}, "</s>"]})");
+  Write("special_tokens_map.json", R"({"pad_token": "<p>", "mask_token": {"content": "<n>"}})");
+  Write("added_tokens.json", R"({"<q>": 5, "</s>": 4})");
+  const ModelText text = Read();
+  std::vector<std::string> added;
+  for (const AddedTokenSpec& token : text.tokenizer.added) {
+    added.push_back(StrCat(token.id, token.content, token.special ? " special" : ""));
+    EXPECT_EQ(token.lstrip, token.content == "<y>");
+  }
+  EXPECT_THAT(added, ElementsAre("3<s> special", "4</s> special", "5<q>", "2ab special",
+                                 "6<p> special", "7<n> special", "8<x> special", "9<y> special"));
+  EXPECT_THAT(text.tokenizer.end_of_generation, ElementsAre(2));
+  EXPECT_EQ(text.tokenizer.pad, 6);
+  Write("added_tokens.json", R"({"<q>": 2})");
+  EXPECT_THAT(Error(), HasSubstr("added_tokens.json: <q>: is 2, but tokenizer.json has \"ab\""));
+  Write("added_tokens.json", R"({"<q>": "5"})");
+  EXPECT_THAT(Error(), HasSubstr("added_tokens.json: <q>: is \"5\", must be an integer"));
+  std::filesystem::remove(folder_ + "/added_tokens.json");
+  Write("tokenizer_config.json", R"({"additional_special_tokens": "<x>"})");
+  EXPECT_THAT(Error(), HasSubstr("additional_special_tokens: is \"<x>\", must be a list"));
+  Write("tokenizer_config.json", R"({"extra_special_tokens": [7]})");
+  EXPECT_THAT(Error(), HasSubstr("extra_special_tokens: is 7, must be a token's text"));
+}
+
+TEST_F(ModelTextTest, TemplatesHaveNames) {
+  Write("tokenizer_config.json",
+        R"({"chat_template": {"default": "D", "tool_use": "T", "x": "X"}})");
+  EXPECT_EQ(Read().chat_template, "D");
+  EXPECT_EQ(Read().tool_template, "T");
+  std::filesystem::create_directories(folder_ + "/additional_chat_templates");
+  Write("additional_chat_templates/tool_use.jinja", "a file with tools");
+  EXPECT_EQ(Read().chat_template, "D");
+  EXPECT_EQ(Read().tool_template, "a file with tools");
+  Write("chat_template.jinja", "");  // says nothing
+  EXPECT_EQ(Read().chat_template, "D");
+  Write("chat_template.jinja", "a file");
+  EXPECT_EQ(Read().chat_template, "a file");
+  std::filesystem::remove_all(folder_ + "/additional_chat_templates");
+  EXPECT_EQ(Read().tool_template, "");
+  std::filesystem::remove(folder_ + "/chat_template.jinja");
+  Write("tokenizer_config.json", R"({"chat_template": {"default": 1}})");
+  EXPECT_THAT(Error(), HasSubstr("tokenizer_config.json: chat_template.default: is 1"));
+}
+
 TEST_F(ModelTextTest, TemplatesHaveAnOrder) {
   const Json config = {
       {"chat_template",
@@ -110,6 +158,7 @@ TEST_F(ModelTextTest, TemplatesHaveAnOrder) {
   EXPECT_EQ(Read().chat_template, "processor");
   Write("tokenizer_config.json", config.dump());
   EXPECT_EQ(Read().chat_template, "D");
+  EXPECT_EQ(Read().tool_template, "T");
   Write("chat_template.jinja", "a file\n");
   EXPECT_EQ(Read().chat_template, "a file\n");
 }

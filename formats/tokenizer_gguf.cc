@@ -144,8 +144,14 @@ void AddTokens(const GgufTokenizer& gguf, TokenizerSpec* spec) {
     const bool unknown = type == TokenType::kUnknown;
     const bool special = type == TokenType::kControl || unknown;
     const bool added = special || type == TokenType::kUserDefined;
-    if (added)
-      spec->added.push_back({.id = id, .content = std::string(gguf.tokens[i]), .special = special});
+    if (added) {
+      spec->added.push_back({.id = id,
+                             .content = std::string(gguf.tokens[i]),
+                             .lstrip = gguf.left_stripping == id,
+                             .rstrip = std::binary_search(gguf.right_stripping.begin(),
+                                                          gguf.right_stripping.end(), id),
+                             .special = special});
+    }
     if (!added || unknown || gguf.kind != TokenizerKind::kGpt2) {
       spec->vocabulary.push_back({gguf.tokens[i], id, gguf.scores.empty() ? 0 : gguf.scores[i]});
     }
@@ -172,9 +178,7 @@ void AddFrame(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   spec->bos = gguf.bos;
   spec->eos = gguf.eos;
   spec->pad = gguf.pad;
-  for (const std::optional<int32_t>& end : {gguf.eos, gguf.eot, gguf.eom}) {
-    if (end) spec->end_of_generation.push_back(*end);
-  }
+  spec->end_of_generation = gguf.ends;
   if (gguf.add_bos) spec->frame.push_back(gguf.bos);
   spec->frame.push_back(std::nullopt);
   if (gguf.add_eos) spec->frame.push_back(gguf.eos);

@@ -121,9 +121,12 @@ std::vector<GgufPreTokenizer> MakeTable() {
   const std::string deepseek3 = StrCat(kDeepSeek3Words, R"([\r\n]*|)", kSpaces);
   const std::string words = StrCat(kContractions, "|", kWord, "|");
   return {
-      {.names = {"default", "gpt-2", "a.x-4.0", "exaone4", "gigachat", "granite-docling", "jais",
-                 "jina-de", "jina-es", "jina-v1-en", "jina-v2-code", "jina-v2-de", "jina-v2-es",
-                 "mellum", "phi-2", "roberta-bpe", "trillion"},
+      // llama.cpp's own, of no model.
+      {.names = {"default"},
+       .steps = Bytes({R"([\p{P}$+<=>^~|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"})},
+      {.names = {"gpt-2", "a.x-4.0", "exaone4", "gigachat", "granite-docling", "jais", "jina-de",
+                 "jina-es", "jina-v1-en", "jina-v2-code", "jina-v2-de", "jina-v2-es", "mellum",
+                 "phi-2", "roberta-bpe", "trillion"},
        .steps = Bytes({kGpt2})},
       {.names = {"modern-bert", "mpt", "olmo"}, .steps = Bytes({kGpt2}), .nfc = true},
       {.names = {"codeshell", "exaone", "mellum2", "minerva-7b", "refact", "smollm", "starcoder"},

@@ -21,9 +21,11 @@ constexpr size_t kMostNamed = 20;  // names in a message
 constexpr size_t kMaxShards = 10'000;
 
 // Optional files, fetched if present.
-constexpr std::string_view kText[] = {"tokenizer.json",          "tokenizer_config.json",
-                                      "special_tokens_map.json", "chat_template.jinja",
-                                      "chat_template.json",      "generation_config.json"};
+constexpr std::string_view kText[] = {
+    "tokenizer.json",          "tokenizer_config.json",
+    "special_tokens_map.json", "chat_template.jinja",
+    "chat_template.json",      "generation_config.json",
+    "added_tokens.json",       "additional_chat_templates/tool_use.jinja"};
 
 // Tokenizers, of which the first one that is there is read.
 constexpr std::string_view kTokenizers[] = {"tokenizer.json", "tekken.json", "tokenizer.model"};

@@ -31,6 +31,7 @@ make_reference template "$MODEL" "$MILLRACE_TEMPLATES"
 make_reference tokenizer "$MODEL"
 make_reference shape
 make_reference pre
+make_reference gguf
 make_reference class
 make_reference quantized
 make_reference sentencepiece

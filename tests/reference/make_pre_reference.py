@@ -74,7 +74,9 @@ def pres():
     """Without the last step, which spells bytes, but for falcon, which has it in the middle."""
     gpt2 = isolate(GPT2)
     punctuation = pre_tokenizers.Punctuation
-    yield named("default", "gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "a.x-4.0", "mellum", "exaone4", "jais",
+    # llama.cpp's own.
+    yield named("default", steps=[isolate(r"[\p{P}$+<=>^~|]+"), gpt2, isolate(r"\p{N}+"), isolate("[0-9][0-9][0-9]")])
+    yield named("gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "a.x-4.0", "mellum", "exaone4", "jais",
                 "trillion", "granite-docling", "jina-v1-en", "jina-v2-code", "roberta-bpe", steps=[gpt2])
     yield named("mpt", "olmo", "modern-bert", steps=[gpt2], nfc=True)
     yield named("starcoder", "refact", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2", steps=[digits(), gpt2])

@@ -124,8 +124,7 @@ TEST(PipelineTokenizerTest, FramesTheTextAsTheModelWantsIt) {
   SmallVocabulary vocabulary;
   vocabulary.config.bos = 1;
   vocabulary.config.eos = 0;
-  vocabulary.config.eot = 7;
-  vocabulary.config.eom = 0;
+  vocabulary.config.ends = {0, 7};
   vocabulary.config.add_bos = vocabulary.config.add_eos = true;
   const auto tokenizer = *vocabulary.Make();
   EXPECT_THAT(Ids(*tokenizer, "a"), ElementsAre(1, 2, 0));
