@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/other_files.h"
 
 namespace millrace {
 namespace {
@@ -43,7 +44,8 @@ constexpr std::string_view kTensorTypeNames[] = {
     "Q6_K",  "Q8_K",       "IQ2_XXS",    "IQ2_XS",     "IQ3_XXS",  "IQ1_S",    "IQ4_NL",
     "IQ3_S", "IQ2_S",      "IQ4_XS",     "I8",         "I16",      "I32",      "I64",
     "F64",   "IQ1_M",      "BF16",       "Q4_0_4_4",   "Q4_0_4_8", "Q4_0_8_8", "TQ1_0",
-    "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4"};
+    "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4",    "NVFP4",    "Q1_0",
+    "Q2_0"};
 
 // The types that we read, in the order of messages.
 constexpr TensorType kSupportedTypes[] = {
@@ -87,6 +89,8 @@ class GgufParser {
     uint64_t tensors, pairs;
     MILLRACE_RETURN_IF_ERROR(ParsePreamble(&tensors, &pairs));
     for (uint64_t i = 0; i < pairs; ++i) MILLRACE_RETURN_IF_ERROR(ParsePair(i));
+    MILLRACE_RETURN_IF_ERROR(Annotate(
+        CheckGgufIsModel(Text("general.architecture"), Text("general.type")), file_->base_name()));
     uint64_t alignment = kDefaultAlignment;
     MILLRACE_RETURN_IF_ERROR(ReadAlignment(&alignment));
     tensors_.reserve(tensors);
@@ -129,8 +133,15 @@ class GgufParser {
   absl::Status ParsePreamble(uint64_t* tensors, uint64_t* pairs) {
     uint32_t magic, version;
     if (!Read(&magic)) return Truncated("magic");
-    if (magic != 0x46554747) return Bad("magic: the file does not start with \"GGUF\"");
+    if (magic != 0x46554747) {
+      const std::string other = DescribeOtherFile(bytes_);
+      return Bad("magic: the file does not start with \"GGUF\"",
+                 other.empty() ? "" : StrCat(", it is ", other));
+    }
     if (!Read(&version)) return Truncated("version");
+    if (version == 0x02000000 || version == 0x03000000) {
+      return Bad("version: the file has big-endian numbers; take one for little-endian machines");
+    }
     if (version != 2 && version != 3) return Bad("version: ", version, " is neither 2 nor 3");
     if (!Read(tensors)) return Truncated("tensor count");
     if (!Read(pairs)) return Truncated("metadata count");
@@ -239,6 +250,13 @@ class GgufParser {
     }
     *value = std::move(array);
     return absl::OkStatus();
+  }
+
+  // Returns the text of a key; empty where there is none.
+  std::string_view Text(std::string_view key) const {
+    const GgufValue* value = file_->Find(key);
+    const auto* text = value == nullptr ? nullptr : std::get_if<std::string_view>(value);
+    return text == nullptr ? std::string_view() : *text;
   }
 
   absl::Status ReadAlignment(uint64_t* alignment) const {

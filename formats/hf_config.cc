@@ -85,17 +85,21 @@ absl::StatusOr<bool> ReadMxfp4(const JsonFields& quantization, HfConfig* config)
 absl::Status ReadTypes(const JsonFields& fields, HfConfig* config) {
   for (const char* name : {"dtype", "torch_dtype"}) {
     if (fields.Find(name) == nullptr) continue;
-    MILLRACE_ASSIGN_OR_RETURN(const std::string_view type, fields.String(name));
+    MILLRACE_ASSIGN_OR_RETURN(std::string_view type, fields.String(name));
+    if (type == "auto") continue;  // the tensors' own
+    if (constexpr std::string_view kTorch = "torch."; type.starts_with(kTorch)) {
+      type.remove_prefix(kTorch.size());
+    }
     if (type == "bfloat16") {
       config->types.all = TensorType::kBf16;
-    } else if (type == "float16") {
+    } else if (type == "float16" || type == "half") {
       config->types.all = TensorType::kF16;
-    } else if (type == "float32") {
+    } else if (type == "float32" || type == "float") {
       config->types.all = TensorType::kF32;
     } else {
       return fields.Unsupported(
           name, StrCat("\"", Printable(type),
-                       "\" is not supported (supported: ", "bfloat16, float16, float32)"));
+                       "\" is not supported (supported: ", "auto, bfloat16, float16, float32)"));
     }
   }
   for (const char* name : {"quantization_config", "compression_config"}) {

@@ -10,8 +10,18 @@ namespace {
 
 constexpr int kWholeRow = -1;  // as a group size, of GPTQ and AWQ
 
+// Reads an integer, which some tools write as a text.
+absl::StatusOr<int64_t> Integer(const JsonFields& config, std::string_view name, int64_t min,
+                                int64_t max) {
+  if (const Json* field = config.Find(name); field != nullptr && field->is_string()) {
+    const auto number = ParseNumber<int64_t>(field->get_ref<const std::string&>());
+    if (number.has_value() && *number >= min && *number <= max) return *number;
+  }
+  return config.Int(name, min, max);
+}
+
 absl::Status CheckBits(const JsonFields& config, std::string_view name) {
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t bits, config.Int(name, 1, 32));
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t bits, Integer(config, name, 1, 32));
   if (bits == 4) return absl::OkStatus();
   return config.Unsupported(name, StrCat(bits, " is not supported (supported: 4)"));
 }
@@ -19,7 +29,7 @@ absl::Status CheckBits(const JsonFields& config, std::string_view name) {
 // A group is made of whole blocks of our own, kInt4x32 and kInt4x128.
 absl::StatusOr<QuantGroup> ReadGroupSize(const JsonFields& config, std::string_view name,
                                          bool may_be_row) {
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t size, config.Int(name, kWholeRow, 1 << 20));
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t size, Integer(config, name, kWholeRow, 1 << 20));
   if (size == kWholeRow && may_be_row) return kPerChannel;
   if (size == 32 || size == 64 || (size > 0 && size % 128 == 0)) {
     return QuantGroup{1, static_cast<int>(size)};

@@ -189,12 +189,13 @@ absl::StatusOr<int> ReadDimensions(const JsonFields& config, const JsonFields& r
 constexpr char kFull[] = "full_attention";
 constexpr char kWindow[] = "sliding_attention";
 
-// The first of these objects that there is, or one without fields.
+// The first of these objects that has fields, or one without: an empty one says nothing.
 absl::StatusOr<JsonFields> FirstObject(const JsonFields& fields,
                                        std::initializer_list<const char*> names) {
   static const Json* const kNothing = new Json(Json::object());
   for (const char* name : names) {
-    if (fields.Find(name) != nullptr) return fields.Object(name);
+    const Json* field = fields.Find(name);
+    if (field != nullptr && *field != Json::object()) return fields.Object(name);
   }
   return JsonFields(*kNothing, "");
 }

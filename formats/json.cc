@@ -34,7 +34,7 @@ class Builder : public nlohmann::json_sax<Value> {
   bool key(std::string& name) override {
     const auto [place, is_new] = open_.back().Member(name);
     if (!is_new && !limits_.repeats) {
-      return Stop(StrCat("the key \"", Printable(name), "\" comes twice in one object"));
+      repeated_.push_back({place, std::move(*place), name, open_.size()});
     }
     member_ = place;
     return true;
@@ -100,7 +100,17 @@ class Builder : public nlohmann::json_sax<Value> {
     return &(*member_ = std::move(value));
   }
 
-  bool Add(Value value) { return Place(std::move(value)) != nullptr; }
+  bool Add(Value value) { return Place(std::move(value)) != nullptr && CheckRepeated(); }
+
+  // Compares a value that is complete with that of the same key before it, if there was one.
+  bool CheckRepeated() {
+    if (repeated_.empty() || repeated_.back().depth != open_.size()) return true;
+    const Repeated repeated = std::move(repeated_.back());
+    repeated_.pop_back();
+    return *repeated.place == repeated.before ||
+           Stop(StrCat("the key \"", Printable(repeated.key),
+                       "\" comes twice in one object, with different values"));
+  }
 
   bool Start(Value container) {
     if (open_.size() == limits_.depth) {
@@ -115,13 +125,22 @@ class Builder : public nlohmann::json_sax<Value> {
 
   bool Close() {
     open_.pop_back();
-    return true;
+    return CheckRepeated();
   }
+
+  // A key that came again, whose new value is being read.
+  struct Repeated {
+    Value* place;
+    Value before;
+    std::string key;
+    size_t depth;  // of open containers, around the value
+  };
 
   const JsonLimits limits_;
   Value root_;
   std::vector<Open> open_;
-  Value* member_ = nullptr;  // of the innermost container, an object, whose value comes next
+  std::vector<Repeated> repeated_;  // the innermost last
+  Value* member_ = nullptr;         // of the innermost container, an object, whose value comes next
   size_t values_ = 0;
   std::string error_;
 };

@@ -20,12 +20,13 @@ using OrderedJson = nlohmann::ordered_json;  // an object's keys keep their orde
 struct JsonLimits {
   size_t depth = 32;
   size_t values = 1 << 20;  // numbers, strings, lists, …: 16 bytes each at least
-  bool repeats = false;     // a key may come twice in an object; the last value counts
+  bool repeats = false;     // a key may come twice in an object with different values; the last one
+                            // counts
 };
 
 // Parses a whole JSON text. INVALID_ARGUMENT, without the text's name, if it is not JSON or not
-// UTF-8, exceeds the limits, or has an object with a key twice (of which readers would choose
-// different ones).
+// UTF-8, exceeds the limits, or has an object with a key twice and different values (of which
+// readers would choose different ones).
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits);
 
 // The same. Takes linear time, where OrderedJson::parse compares each key of an object with all

@@ -43,6 +43,8 @@ class JsonFields {
   absl::Status Unsupported(std::string_view name, std::string_view what) const;
 
   const Json& object() const { return object_; }
+  // Returns the fields of another object, which outlives them, under the name of this one.
+  JsonFields With(const Json& object) const { return JsonFields(object, before_); }
 
  private:
   absl::StatusOr<const Json*> Get(std::string_view name) const;

@@ -27,6 +27,16 @@ TEST(JsonTest, ReadsWithinTheLimits) {
 TEST(JsonTest, RefusesWhatReadersWouldReadDifferently) {
   EXPECT_THAT(ErrorOf(R"({"a": 1, "a": 2})"), HasSubstr("\"a\" comes twice"));
   EXPECT_THAT(ErrorOf(R"({"x": {"a": 1, "a": 2}})"), HasSubstr("\"a\" comes twice"));
+  EXPECT_THAT(ErrorOf(R"({"a": {"b": [1]}, "a": {"b": [1, 2]}})"), HasSubstr("\"a\" comes twice"));
+  EXPECT_THAT(ErrorOf(R"({"a": [], "a": {}})"), HasSubstr("\"a\" comes twice"));
+  EXPECT_THAT(ErrorOf(R"({"a": {"b": 1}, "c": 0, "a": {"b": 1, "b": 2}})"),
+              HasSubstr("\"b\" comes twice"));
+  // Whichever of two equal values a reader takes, it is the same.
+  EXPECT_EQ(ParseJson(R"({"a": {"b": [1, {}]}, "c": 2, "a": {"b": [1, {}]}, "c": 2, "d": 3})", {})
+                ->dump(),
+            R"({"a":{"b":[1,{}]},"c":2,"d":3})");
+  EXPECT_EQ(ParseOrdered(R"({"c": 2, "a": 1, "c": 2, "b": 0})", {})->dump(),
+            R"({"c":2,"a":1,"b":0})");
   for (const char* text : {"", "{", "{} {}", "{\"a\": NaN}", "[1,]", "\"\xff\"", "{'a': 1}"}) {
     EXPECT_NE(ErrorOf(text), "no error") << text;
   }

@@ -48,6 +48,7 @@ struct GatedFeedForward {
   int size = 0;
   GateFunction function = GateFunction::kSilu;
   bool fused_gate_up = false;  // the gate's rows and then up's are one tensor, blk.N.ffn_up.weight
+  bool biases = false;         // of gate, up and down
 };
 
 // gelu(up) and then down, both with biases (BERT).

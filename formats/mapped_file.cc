@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/status.h"
 #include "base/strings.h"
+#include "formats/other_files.h"
 #include "formats/shrunk_files.h"
 
 namespace millrace {
@@ -39,7 +41,13 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
     status = absl::InvalidArgumentError(StrCat(base_name, ": the file is empty"));
   } else {
     address = mmap(nullptr, info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (address == MAP_FAILED) status = SystemError(base_name, "map", errno);
+    if (address == MAP_FAILED) {
+      status = SystemError(base_name, "map", errno);
+    } else {
+      const auto size = static_cast<size_t>(info.st_size);
+      status = Annotate(CheckNotPointer({static_cast<const uint8_t*>(address), size}), base_name);
+      if (!status.ok()) munmap(address, size);
+    }
   }
   if (!status.ok()) {
     close(fd);

@@ -134,9 +134,9 @@ TEST(ModelConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
       }),
       HasSubstr("value_length"));
   EXPECT_THAT(with([](GgufWriter* w) {
-                w->Tensor("blk.0.attn_q.bias", TensorType::kF32, {64}, std::vector<float>(64));
+                w->Tensor("blk.0.attn_k.bias", TensorType::kF32, {32}, std::vector<float>(32));
               }),
-              HasSubstr("tensor blk.0.attn_q.bias"));
+              HasSubstr("tensor blk.0.attn_k.bias"));
   GgufWriter vision = TinyLlamaWriter({.architecture = "glm4"});
   vision.Int32s("glm4.rope.dimension_sections", {8, 12, 12, 0});
   EXPECT_THAT(ErrorOf(Read(vision)), HasSubstr("key glm4.rope.dimension_sections: rotations in"));

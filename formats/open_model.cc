@@ -1,5 +1,6 @@
 #include "formats/open_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -12,6 +13,7 @@
 #include "formats/gguf.h"
 #include "formats/hf_config.h"
 #include "formats/model_tensors.h"
+#include "formats/other_files.h"
 #include "formats/packed_weight.h"
 #include "formats/pooler_config.h"
 #include "formats/safetensors.h"
@@ -71,12 +73,30 @@ bool IsNoLinear(std::string_view module) {
   return false;
 }
 
+// Returns whether the files of a model whose config ties head and embedding have a head of other
+// values, which it was trained with: transformers does not tie them then, either.
+bool HasOtherHead(const ModelConfig& config, const TensorSource& tensors) {
+  const TensorInfo* head = tensors.FindTensor("output.weight");
+  const TensorInfo* embedding = tensors.FindTensor("token_embd.weight");
+  if (!config.tied_embeddings || config.pooler.has_value() || head == nullptr ||
+      embedding == nullptr || head == embedding) {
+    return false;
+  }
+  if (head->type != embedding->type || head->shape != embedding->shape) return true;
+  const absl::Span<const uint8_t> a = tensors.Data(*head), b = tensors.Data(*embedding);
+  const bool same = std::equal(a.begin(), a.end(), b.begin(), b.end());
+  tensors.DropPages(*head);
+  return !same;
+}
+
 absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string& base_name,
                                        ModelRunner runner) {
+  MILLRACE_RETURN_IF_ERROR(CheckFolderIsModel(folder));
   MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder, runner));
   if (HasSafetensors(folder)) {
     MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFolder> files,
-                              SafetensorsFolder::Open(folder, base_name, *config.family));
+                              SafetensorsFolder::Open(folder, base_name, *config.family,
+                                                      config.model.tied_embeddings));
     if (config.model.encoder.has_value()) {
       const std::vector<DenseLayer>& dense = config.model.encoder->dense;
       for (size_t i = 0; i < dense.size(); ++i) {
@@ -84,6 +104,7 @@ absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string
       }
     }
     std::unique_ptr<const TensorSource> tensors = std::move(files);
+    if (HasOtherHead(config.model, *tensors)) config.model.tied_embeddings = false;
     if (config.model.quantization.has_value() && config.model.quantization->packed()) {
       MILLRACE_ASSIGN_OR_RETURN(
           tensors, PresentPackedWeights(config.model, *config.family, std::move(tensors)));
@@ -91,6 +112,7 @@ absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string
     MILLRACE_RETURN_IF_ERROR(ValidateTensors(config.model, *config.family, *tensors));
     return OpenedModel{std::move(config.model), std::move(tensors)};
   }
+  MILLRACE_RETURN_IF_ERROR(CheckNoOtherWeights(folder));
   // Which modules those are, only their tensors would say.
   for (const std::string& module : config.unquantized) {
     if (IsNoLinear(module)) continue;

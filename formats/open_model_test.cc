@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "formats/families/families.h"
 #include "formats/hf_test_util.h"
 #include "formats/model_tensors.h"
+#include "formats/safetensors.h"
 
 namespace millrace {
 namespace {
@@ -118,6 +120,50 @@ TEST_F(OpenModelTest, ChecksTensorsAgainstTheConfig) {
   EXPECT_EQ(ErrorOf(untied, {.config = {{"tie_word_embeddings", true}}}), "no error");
 }
 
+// As in transformers: a tied config whose files have another head uses that.
+TEST_F(OpenModelTest, ATiedModelUsesTheHeadThatItsFilesHave) {
+  TinyLlama model;
+  model.tied = false;
+  const auto open = [&](const std::function<void(const std::string&, StoredTensor*)>& change) {
+    WriteHfFolder(model, Folder(), {.config = {{"tie_word_embeddings", true}}});
+    std::vector<StoredTensor> tensors;
+    {
+      const absl::StatusOr<SafetensorsFile> file =
+          SafetensorsFile::Open(Folder() + "/model.safetensors");
+      std::string embedding;
+      for (const TensorInfo& tensor : file->tensors) {
+        const auto data = file->file.bytes().subspan(tensor.offset, tensor.bytes);
+        StoredTensor stored{std::string(tensor.name), std::string(Traits(tensor.type).name),
+                            tensor.shape, std::string(data.begin(), data.end())};
+        if (stored.name == "model.embed_tokens.weight") embedding = stored.bytes;
+        tensors.push_back(std::move(stored));
+      }
+      for (StoredTensor& tensor : tensors) change(embedding, &tensor);
+    }
+    std::erase_if(tensors, [](const StoredTensor& tensor) { return tensor.name.empty(); });
+    SafetensorsWriter writer;
+    for (const StoredTensor& tensor : tensors) writer.Stored(tensor);
+    writer.Write(Folder() + "/model.safetensors");
+    absl::StatusOr<OpenedModel> opened = OpenModel(Folder());
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return opened;
+  };
+  const auto other = open([](const std::string&, StoredTensor*) {});
+  EXPECT_FALSE(other->config.tied_embeddings);
+  const auto same = open([](const std::string& embedding, StoredTensor* tensor) {
+    if (tensor->name == "lm_head.weight") tensor->bytes = embedding;
+  });
+  EXPECT_TRUE(same->config.tied_embeddings);
+  const auto head_alone = open([](const std::string&, StoredTensor* tensor) {
+    if (tensor->name == "model.embed_tokens.weight") tensor->name.clear();
+  });
+  EXPECT_TRUE(head_alone->config.tied_embeddings);
+  EXPECT_EQ(head_alone->tensors->FindTensor("token_embd.weight"),
+            head_alone->tensors->FindTensor("output.weight"));
+  EXPECT_EQ(Numbers(*head_alone->tensors, "token_embd.weight"),
+            Numbers(*other->tensors, "output.weight"));
+}
+
 TEST_F(OpenModelTest, ChecksShards) {
   const TinyLlama model;
   const auto broken = [&](const std::string& from, const std::string& to) {
@@ -131,8 +177,9 @@ TEST_F(OpenModelTest, ChecksShards) {
   };
   const std::string entry = "\"model.norm.weight\":\"model-";
   EXPECT_THAT(broken(entry + "2", entry + "3"), HasSubstr("model-3-of-2.safetensors: open"));
-  EXPECT_THAT(broken("\"model.norm.weight\"", "\"model.norm\""),
-              HasSubstr("index.json: weight_map, tensor model.norm: is not in model-"));
+  // transformers reads all tensors of the files, whatever the index says of them.
+  EXPECT_EQ(broken("\"model.norm.weight\"", "\"model.norm\""), "no error");
+  EXPECT_EQ(broken(entry + "2", entry + "1"), "no error");
   EXPECT_THAT(broken("\"model-1-of-2.safetensors\"", "\"../model-1-of-2.safetensors\""),
               HasSubstr("must be the name of a .safetensors file of the folder"));
   EXPECT_THAT(broken("\"model-1-of-2.safetensors\"", "7"), HasSubstr("is 7, must be the name"));

@@ -37,16 +37,18 @@ struct SafetensorsFile {
 };
 
 // The tensors of a Hugging Face folder: of `model.safetensors`, or of the files that
-// `model.safetensors.index.json` names. No tensor comes twice, and each that the index lists is in
-// its file. Looked up by GGUF names, translated by formats/hf_names.h; those of all experts of a
-// layer are cut into single experts' (formats/tensor_list.h).
+// `model.safetensors.index.json` names. No tensor comes twice. Looked up by GGUF names, translated
+// by formats/hf_names.h; those of all experts of a layer are cut into single experts'
+// (formats/tensor_list.h).
 class SafetensorsFolder : public TensorSource {
  public:
   // Opens a folder's safetensors files. NOT_FOUND, naming both, if the folder has neither a single
-  // file nor an index. `base_name` is the folder's, for messages.
+  // file nor an index. `base_name` is the folder's, for messages. Of `tied` models the head is the
+  // embedding where the folder has no other.
   static absl::StatusOr<std::unique_ptr<SafetensorsFolder>> Open(const std::string& folder,
                                                                  std::string base_name,
-                                                                 const Family& family);
+                                                                 const Family& family,
+                                                                 bool tied = false);
 
   // Adds the tensors of another file in a folder inside of this one, "<module>.linear.weight" by
   // the name "<name>.weight" and so on. NOT_FOUND if there is no model.safetensors.
@@ -65,12 +67,13 @@ class SafetensorsFolder : public TensorSource {
   absl::Span<const uint8_t> FileBytes(int file) const override { return files_[file].file.bytes(); }
 
  private:
-  SafetensorsFolder(std::string base_name, const Family& family)
-      : base_name_(std::move(base_name)), family_(family) {}
-  absl::Status Add(SafetensorsFile file, const std::vector<std::string>& listed);
+  SafetensorsFolder(std::string base_name, const Family& family, bool tied)
+      : base_name_(std::move(base_name)), family_(family), tied_(tied) {}
+  absl::Status Add(SafetensorsFile file);
 
   std::string base_name_;
   const Family& family_;
+  const bool tied_;
   std::vector<SafetensorsFile> files_;    // without their tensors
   std::deque<std::string> module_names_;  // of the tensors that AddModule added
   TensorList tensors_;                    // of all files, by HF names

@@ -1,5 +1,5 @@
 #include <filesystem>
-#include <map>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -21,10 +21,9 @@ absl::Status BadIndex(std::string_view field, std::string_view what) {
   return absl::InvalidArgumentError(StrCat(kIndex, ": ", field, ": ", what));
 }
 
-// The files by name, each with the tensors that the index says it holds.
-using WeightMap = std::map<std::string, std::vector<std::string>>;
-
-absl::StatusOr<WeightMap> ReadIndex(const std::string& path) {
+// Returns the names of the files of an index. Which tensor is in which file, files themselves say:
+// transformers does not read it here either, and tools that change tensors leave it behind.
+absl::StatusOr<std::set<std::string>> ReadIndex(const std::string& path) {
   MILLRACE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
   if (file.bytes().size() > kMaxIndexBytes) {
     return BadIndex("size",
@@ -38,7 +37,7 @@ absl::StatusOr<WeightMap> ReadIndex(const std::string& path) {
       !(*index)["weight_map"].is_object()) {
     return BadIndex("weight_map", "is missing or no object");
   }
-  WeightMap files;
+  std::set<std::string> files;
   for (const auto& [tensor, value] : (*index)["weight_map"].items()) {
     const std::string field = StrCat("weight_map, tensor ", Printable(tensor));
     // A name and no path: what lies elsewhere is none of the model's.
@@ -47,7 +46,7 @@ absl::StatusOr<WeightMap> ReadIndex(const std::string& path) {
       return BadIndex(field, StrCat("is ", Describe(value), ", must be the name of a ", kExtension,
                                     " file of the folder"));
     }
-    files[value.get<std::string>()].push_back(tensor);
+    files.insert(value.get<std::string>());
     if (files.size() > kMaxFiles) return BadIndex(field, StrCat("more than ", kMaxFiles, " files"));
   }
   return files;
@@ -56,21 +55,22 @@ absl::StatusOr<WeightMap> ReadIndex(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SafetensorsFolder>> SafetensorsFolder::Open(
-    const std::string& folder, std::string base_name, const Family& family) {
+    const std::string& folder, std::string base_name, const Family& family, bool tied) {
   const std::filesystem::path path(folder);
   std::error_code error;
-  WeightMap files;
+  std::set<std::string> files;
   if (std::filesystem::exists(path / kSingle, error)) {
-    files[kSingle] = {};
+    files.insert(kSingle);
   } else if (std::filesystem::exists(path / kIndex, error)) {
     MILLRACE_ASSIGN_OR_RETURN(files, ReadIndex(path / kIndex));
   } else {
     return absl::NotFoundError(StrCat(base_name, ": has neither ", kSingle, " nor ", kIndex));
   }
-  std::unique_ptr<SafetensorsFolder> opened(new SafetensorsFolder(std::move(base_name), family));
-  for (const auto& [name, tensors] : files) {
+  std::unique_ptr<SafetensorsFolder> opened(
+      new SafetensorsFolder(std::move(base_name), family, tied));
+  for (const std::string& name : files) {
     MILLRACE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path / name));
-    MILLRACE_RETURN_IF_ERROR(opened->Add(std::move(file), tensors));
+    MILLRACE_RETURN_IF_ERROR(opened->Add(std::move(file)));
   }
   const auto gguf_name = [&family](std::string_view name) { return StackedGgufName(name, family); };
   MILLRACE_RETURN_IF_ERROR(
@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsFolder>> SafetensorsFolder::Open(
   return opened;
 }
 
-absl::Status SafetensorsFolder::Add(SafetensorsFile file, const std::vector<std::string>& listed) {
+absl::Status SafetensorsFolder::Add(SafetensorsFile file) {
   const int number = static_cast<int>(files_.size());
   for (TensorInfo& tensor : file.tensors) {
     tensor.file = number;
@@ -89,13 +89,6 @@ absl::Status SafetensorsFolder::Add(SafetensorsFile file, const std::vector<std:
     }
     const std::string_view name = tensor.name;
     tensors_.Add(std::move(tensor), name);
-  }
-  for (const std::string& name : listed) {
-    const TensorInfo* tensor = tensors_.Find(name);
-    if (tensor == nullptr || tensor->file != number) {
-      return BadIndex(StrCat("weight_map, tensor ", Printable(name)),
-                      StrCat("is not in ", file.file.base_name()));
-    }
   }
   file.tensors.clear();
   files_.push_back(std::move(file));
@@ -117,7 +110,7 @@ absl::Status SafetensorsFolder::AddModule(const std::string& folder, const std::
     module_names_.push_back(StrCat(name, ".", part));
     file.tensors[i].name = module_names_.back();
   }
-  return Add(std::move(file), {});
+  return Add(std::move(file));
 }
 
 const TensorInfo* SafetensorsFolder::FindTensor(std::string_view name) const {
@@ -129,6 +122,7 @@ const TensorInfo* SafetensorsFolder::FindTensor(std::string_view name) const {
     if (!spelling.starts_with(kBody)) continue;
     if (const TensorInfo* tensor = tensors_.Find(spelling.substr(kBody.size()))) return tensor;
   }
+  if (tied_ && name == "token_embd.weight") return FindTensor("output.weight");
   return nullptr;
 }
 

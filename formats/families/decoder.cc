@@ -51,6 +51,13 @@ void AddFeedForward(const std::string& block, int64_t hidden, const GatedFeedFor
   if (!ffn.fused_gate_up) linear("ffn_gate", size, hidden);
   linear("ffn_up", ffn.fused_gate_up ? 2 * size : size, hidden);
   linear("ffn_down", hidden, size);
+  if (!ffn.biases) return;
+  const auto bias = [&](const char* name, int64_t rows) {
+    tensors->push_back({StrCat(block, name, ".bias"), {rows}, TensorRole::kVector});
+  };
+  if (!ffn.fused_gate_up) bias("ffn_gate", size);
+  bias("ffn_up", ffn.fused_gate_up ? 2 * size : size);
+  bias("ffn_down", hidden);
 }
 
 void AddFeedForward(const std::string& block, int64_t hidden, const ExpertsFeedForward& ffn,

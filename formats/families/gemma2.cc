@@ -32,7 +32,7 @@ absl::StatusOr<ModelConfig> ReadHfGemma(const HfReader& config, const HfDefaults
   const JsonFields& fields = config.fields();
   MILLRACE_RETURN_IF_ERROR(fields.Refuse("hidden_activation", Json::array({"gelu_pytorch_tanh"})));
   MILLRACE_RETURN_IF_ERROR(fields.Refuse("use_bidirectional_attention", Json::array({false})));
-  MILLRACE_RETURN_IF_ERROR(config.RefuseBiases());
+  MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
   MILLRACE_ASSIGN_OR_RETURN(const double scalar, config.FactorOr("query_pre_attn_scalar", 256));
   SetScale(1 / std::sqrt(scalar), &model);
   return model;
@@ -56,8 +56,9 @@ void SetSoftCap(double cap, ModelConfig* model) {
 }
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model,
-                            ReadHfGemma(config, {.head_size = 256, .tied = true}));
+  MILLRACE_ASSIGN_OR_RETURN(
+      ModelConfig model,
+      ReadHfGemma(config, {.head_size = 256, .kv_heads = 4, .context = 8192, .tied = true}));
   MILLRACE_ASSIGN_OR_RETURN(const double cap, config.SoftCap("attn_logit_softcapping", 50));
   SetSoftCap(cap, &model);
   MILLRACE_ASSIGN_OR_RETURN(model.logit_soft_cap, config.SoftCap("final_logit_softcapping", 30));

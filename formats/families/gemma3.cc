@@ -26,8 +26,11 @@ void Finish(const RopeConfig& window_rope, ModelConfig* model) {
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   std::optional<RopeConfig> window_rope;
-  const HfDefaults defaults{
-      .head_size = 256, .tied = true, .rope = {.theta = 1e6, .window_theta = 1e4}};
+  const HfDefaults defaults{.head_size = 256,
+                            .kv_heads = 4,
+                            .context = 131072,
+                            .tied = true,
+                            .rope = {.theta = 1e6, .window_theta = 1e4}};
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadHfGemma(config, defaults, &window_rope));
   // transformers' code has it and does not use it.
   MILLRACE_RETURN_IF_ERROR(config.fields().Refuse("attn_logit_softcapping", Json::array()));

@@ -86,6 +86,11 @@ absl::StatusOr<ModelConfig> GgufReader::Decoder(const GgufReads& reads) const {
   MILLRACE_RETURN_IF_ERROR(ReadVocabulary(&model));
   MILLRACE_ASSIGN_OR_RETURN(layer.softmax().rope, Rope(layer.softmax().head_size, reads.rounds_yarn,
                                                        &model.context_length));
+  // No key says which linears have biases: the first layer's tensors do.
+  const auto has = [&](const char* tensor) { return file_.FindTensor(tensor) != nullptr; };
+  layer.softmax().qkv_bias = has("blk.0.attn_q.bias");
+  layer.softmax().output_bias = has("blk.0.attn_output.bias");
+  layer.gated().biases = has("blk.0.ffn_up.bias");
   model.layers.assign(layers, layer);
   return model;
 }

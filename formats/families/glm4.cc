@@ -19,13 +19,15 @@ void MakeGlm4(bool qkv_bias, ModelConfig* model) {
 }
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  const HfDefaults defaults{
-      .head_size = 128, .kv_heads = 2, .rope = {.partial = 0.5, .interleaved = true}};
+  const HfDefaults defaults{.head_size = 128,
+                            .kv_heads = 2,
+                            .context = 131072,
+                            .epsilon = 1.5625e-07,
+                            .rope = {.partial = 0.5, .interleaved = true}};
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder(defaults));
   MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_ASSIGN_OR_RETURN(const bool bias, config.fields().BoolOr("attention_bias", true));
   MakeGlm4(bias, &model);
-  MILLRACE_RETURN_IF_ERROR(config.RefuseWindows(&model));
   return model;
 }
 

@@ -34,10 +34,11 @@ absl::StatusOr<int64_t> IntOr(const JsonFields& fields, std::string_view name, i
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   const JsonFields& fields = config.fields();
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model,
-                            config.Decoder({.kv_heads = 8, .rope = {.partial = 0.5}}));
+  MILLRACE_ASSIGN_OR_RETURN(
+      ModelConfig model,
+      config.Decoder(
+          {.kv_heads = 8, .context = 131072, .epsilon = 1e-5, .rope = {.partial = 0.5}}));
   MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
-  MILLRACE_RETURN_IF_ERROR(config.RefuseWindows(&model));
   MILLRACE_ASSIGN_OR_RETURN(const bool qkv_bias, fields.BoolOr("attention_bias", false));
   MILLRACE_ASSIGN_OR_RETURN(const bool qk_norm, fields.BoolOr("use_qk_norm", false));
   RouterConfig router = kRouter;

@@ -29,12 +29,17 @@ void MakeGptOss(const RouterConfig& router, int size, ModelConfig* model) {
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   const JsonFields& fields = config.fields();
-  if (fields.Find("rope_scaling") == nullptr && fields.Find("rope_parameters") == nullptr) {
+  const auto says = [&](const char* name) {
+    return fields.Find(name) != nullptr && *fields.Find(name) != Json::object();
+  };
+  if (!says("rope_scaling") && !says("rope_parameters")) {
     return fields.Bad("rope_scaling", "is missing");
   }
-  MILLRACE_ASSIGN_OR_RETURN(
-      ModelConfig model,
-      config.Decoder({.head_size = 64, .kv_heads = 8, .rope = {.theta = 150000}}));
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.head_size = 64,
+                                                               .kv_heads = 8,
+                                                               .context = 131072,
+                                                               .epsilon = 1e-5,
+                                                               .rope = {.theta = 150000}}));
   MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_RETURN_IF_ERROR(fields.Refuse("attention_bias", Json::array({true})));
   MILLRACE_RETURN_IF_ERROR(fields.Refuse("swiglu_alpha", Json::array({1.702})));

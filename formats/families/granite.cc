@@ -17,14 +17,15 @@ void SetScale(double scale, ModelConfig* model) {
 
 absl::StatusOr<ModelConfig> ReadHfGranite(const HfReader& config) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({}));
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
+  MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
+  MILLRACE_RETURN_IF_ERROR(config.ReadFeedForwardBias(&model));
   MILLRACE_ASSIGN_OR_RETURN(model.embedding_factor, config.FactorOr("embedding_multiplier", 1));
   MILLRACE_ASSIGN_OR_RETURN(const double scale, config.FactorOr("attention_multiplier", 1));
   SetScale(scale, &model);
   MILLRACE_ASSIGN_OR_RETURN(model.residual_factor, config.FactorOr("residual_multiplier", 1));
   MILLRACE_ASSIGN_OR_RETURN(const double scaling, config.FactorOr("logits_scaling", 1));
   model.logit_factor = 1 / scaling;
-  MILLRACE_RETURN_IF_ERROR(config.RefuseWindows(&model));
   return model;
 }
 

@@ -1,5 +1,6 @@
 #include "formats/families/hf_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -17,8 +18,15 @@ constexpr size_t kMaxEndTokens = 16;
 
 absl::StatusOr<std::vector<int32_t>> EndTokens(const JsonFields& fields) {
   constexpr char kName[] = "eos_token_id";
-  if (fields.Find(kName) == nullptr) return std::vector<int32_t>();
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> ids, fields.Ints(kName, 0, kMaxVocab));
+  const Json* field = fields.Find(kName);
+  if (field == nullptr) return std::vector<int32_t>();
+  // Configs say "none" by null, and by -1.
+  const auto is_none = [](const Json& id) { return id.is_null() || id == Json(-1); };
+  Json named = field->is_array() ? *field : Json::array({*field});
+  named.erase(std::remove_if(named.begin(), named.end(), is_none), named.end());
+  const Json object = {{kName, named}};
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
+                            fields.With(object).Ints(kName, 0, kMaxVocab));
   if (ids.size() > kMaxEndTokens) {
     return fields.Bad(kName, StrCat("has ", ids.size(), " tokens, allowed: up to ", kMaxEndTokens));
   }
@@ -34,8 +42,12 @@ absl::StatusOr<ModelConfig> HfReader::Decoder(const HfDefaults& defaults,
   MILLRACE_ASSIGN_OR_RETURN(model.hidden_size, Int("hidden_size", kMaxWidth));
   MILLRACE_ASSIGN_OR_RETURN(layer.gated().size, Int("intermediate_size", kMaxWidth));
   MILLRACE_ASSIGN_OR_RETURN(model.vocab_size, Int("vocab_size", kMaxVocab));
-  MILLRACE_ASSIGN_OR_RETURN(model.context_length, Int("max_position_embeddings", kMaxContext));
-  MILLRACE_ASSIGN_OR_RETURN(model.norm_epsilon, fields_.Float("rms_norm_eps", 1e-12, 0.1));
+  MILLRACE_ASSIGN_OR_RETURN(model.context_length,
+                            IntOr("max_position_embeddings", kMaxContext, defaults.context));
+  model.norm_epsilon = defaults.epsilon;
+  if (fields_.Find("rms_norm_eps") != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(model.norm_epsilon, fields_.Float("rms_norm_eps", 1e-12, 0.1));
+  }
   MILLRACE_ASSIGN_OR_RETURN(model.tied_embeddings,
                             fields_.BoolOr("tie_word_embeddings", defaults.tied));
   MILLRACE_ASSIGN_OR_RETURN(model.end_tokens, EndTokens(fields_));
@@ -53,9 +65,12 @@ absl::StatusOr<SoftmaxAttention> HfReader::Attention(int hidden_size,
                                                      const HfDefaults& defaults) const {
   SoftmaxAttention attention;
   MILLRACE_ASSIGN_OR_RETURN(attention.heads, Int("num_attention_heads", kMaxHeads));
-  MILLRACE_ASSIGN_OR_RETURN(attention.kv_heads,
-                            IntOr("num_key_value_heads", kMaxHeads,
-                                  defaults.kv_heads > 0 ? defaults.kv_heads : attention.heads));
+  // Null is not the default: it stands for as many as heads.
+  constexpr char kKvHeads[] = "num_key_value_heads";
+  const bool has_default = defaults.kv_heads > 0 && !fields_.object().contains(kKvHeads);
+  MILLRACE_ASSIGN_OR_RETURN(
+      attention.kv_heads,
+      IntOr(kKvHeads, kMaxHeads, has_default ? defaults.kv_heads : attention.heads));
   if (attention.heads % attention.kv_heads != 0) {
     return fields_.Bad("num_key_value_heads", StrCat(attention.kv_heads, " does not divide the ",
                                                      attention.heads, " heads"));
@@ -107,20 +122,21 @@ absl::Status HfReader::RefuseBidirectional() const {
 }
 
 absl::Status HfReader::RefuseOtherFunctions() const {
-  MILLRACE_RETURN_IF_ERROR(fields_.String("hidden_act").status());
-  return fields_.Refuse("hidden_act", Json::array({"silu"}));
+  return fields_.Refuse("hidden_act", Json::array({"silu", "swish"}));  // one function
 }
 
-absl::Status HfReader::RefuseBiases() const {
-  for (const char* name : {"attention_bias", "mlp_bias"}) {
-    MILLRACE_RETURN_IF_ERROR(fields_.Refuse(name, Json::array({false})));
+absl::Status HfReader::ReadAttentionBias(ModelConfig* model) const {
+  MILLRACE_ASSIGN_OR_RETURN(const bool biases, fields_.BoolOr("attention_bias", false));
+  for (LayerConfig& layer : model->layers) {
+    layer.softmax().qkv_bias = layer.softmax().output_bias = biases;
   }
   return absl::OkStatus();
 }
 
-absl::Status HfReader::RefuseFunctionsAndBiases() const {
-  MILLRACE_RETURN_IF_ERROR(RefuseOtherFunctions());
-  return RefuseBiases();
+absl::Status HfReader::ReadFeedForwardBias(ModelConfig* model) const {
+  MILLRACE_ASSIGN_OR_RETURN(const bool biases, fields_.BoolOr("mlp_bias", false));
+  for (LayerConfig& layer : model->layers) layer.gated().biases = biases;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int> HfReader::Window(int otherwise) const {
@@ -154,12 +170,6 @@ absl::Status HfReader::SetWindows(int window, const std::function<bool(int layer
     model->layers[i].softmax().window = window;
   }
   return absl::OkStatus();
-}
-
-absl::Status HfReader::RefuseWindows(ModelConfig* model) const {
-  MILLRACE_RETURN_IF_ERROR(fields_.Refuse("sliding_window", Json::array()));
-  return SetWindows(
-      0, [](int) { return false; }, model);
 }
 
 }  // namespace millrace

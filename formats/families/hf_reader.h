@@ -16,8 +16,10 @@ namespace millrace {
 
 // The values that a family's configuration class has where a config leaves them out.
 struct HfDefaults {
-  int head_size = 0;  // 0: hidden_size / heads
-  int kv_heads = 0;   // 0: as many as heads
+  int head_size = 0;      // 0: hidden_size / heads
+  int kv_heads = 0;       // 0: as many as heads
+  int context = 2048;     // max_position_embeddings
+  double epsilon = 1e-6;  // rms_norm_eps
   bool tied = false;
   HfRopeDefaults rope = {};
 };
@@ -43,10 +45,12 @@ class HfReader {
   // Reads a soft cap. As FactorOr, but null means 0, no cap.
   absl::StatusOr<double> SoftCap(std::string_view name, double otherwise) const;
 
-  // Refuse functions other than SiLU, and biases where only some checkpoints have them.
+  // Refuses functions other than SiLU.
   absl::Status RefuseOtherFunctions() const;
-  absl::Status RefuseBiases() const;
-  absl::Status RefuseFunctionsAndBiases() const;
+  // Read the fields that add biases to attention's linears, and to those of the feed-forward
+  // network. Only families that have these fields in transformers read them.
+  absl::Status ReadAttentionBias(ModelConfig* model) const;
+  absl::Status ReadFeedForwardBias(ModelConfig* model) const;
 
   // Reads sliding_window; null means 0, no window.
   absl::StatusOr<int> Window(int otherwise) const;
@@ -54,7 +58,6 @@ class HfReader {
   // `otherwise`.
   absl::Status SetWindows(int window, const std::function<bool(int layer)>& otherwise,
                           ModelConfig* model) const;
-  absl::Status RefuseWindows(ModelConfig* model) const;
 
  private:
   absl::Status RefuseBidirectional() const;

@@ -10,16 +10,17 @@ namespace {
 
 absl::StatusOr<ModelConfig> ReadLlama(const HfReader& config) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({}));
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
-  MILLRACE_RETURN_IF_ERROR(config.RefuseWindows(&model));
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
+  MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
+  MILLRACE_RETURN_IF_ERROR(config.ReadFeedForwardBias(&model));
   return model;
 }
 
 // With `layer_types` it is a Ministral, whatever its architecture's name: so transformers' Auto
 // classes have it, and vLLM, while transformers' MistralForCausalLM leaves them unread.
 absl::StatusOr<ModelConfig> ReadMistral(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({}));
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.kv_heads = 8, .context = 131072}));
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_ASSIGN_OR_RETURN(const int window, config.Window(4096));
   MILLRACE_RETURN_IF_ERROR(config.SetWindows(
       window, [](int) { return true; }, &model));
@@ -30,9 +31,10 @@ absl::StatusOr<ModelConfig> ReadMistral(const HfReader& config) {
 constexpr RouterConfig kRouter = {.renormalize = true};
 
 absl::StatusOr<ModelConfig> ReadMixtral(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model,
-                            config.Decoder({.kv_heads = 8, .rope = {.theta = 1e6}}));
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
+  MILLRACE_ASSIGN_OR_RETURN(
+      ModelConfig model,
+      config.Decoder({.kv_heads = 8, .context = 131072, .epsilon = 1e-5, .rope = {.theta = 1e6}}));
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_ASSIGN_OR_RETURN(const int window, config.Window(0));
   MILLRACE_RETURN_IF_ERROR(config.SetWindows(
       window, [](int) { return true; }, &model));

@@ -15,10 +15,10 @@ void PlaceNorms(ModelConfig* model) {
 }
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({}));
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.epsilon = 1e-5}));
   PlaceNorms(&model);
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
-  MILLRACE_RETURN_IF_ERROR(config.RefuseWindows(&model));
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
+  MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
   return model;
 }
 

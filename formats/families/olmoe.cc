@@ -13,10 +13,10 @@ void AddNorms(ModelConfig* model) {
 }
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({}));
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.context = 4096, .epsilon = 1e-5}));
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
+  MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
   MILLRACE_RETURN_IF_ERROR(config.fields().Refuse("clip_qkv", Json::array()));
-  MILLRACE_RETURN_IF_ERROR(config.RefuseWindows(&model));
   AddNorms(&model);
   ExpertsFeedForward experts{.size = model.layers[0].ffn_size()};
   MILLRACE_ASSIGN_OR_RETURN(experts.router.renormalize,

@@ -15,10 +15,12 @@ void Fuse(ModelConfig* model) {
 }
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model,
-                            config.Decoder({.rope = {.partial = 1.0, .longrope_aliases = true}}));
+  MILLRACE_ASSIGN_OR_RETURN(
+      ModelConfig model,
+      config.Decoder(
+          {.context = 4096, .epsilon = 1e-5, .rope = {.partial = 1.0, .longrope_aliases = true}}));
   Fuse(&model);
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_ASSIGN_OR_RETURN(const int window, config.Window(0));
   MILLRACE_RETURN_IF_ERROR(config.SetWindows(
       window, [](int) { return true; }, &model));

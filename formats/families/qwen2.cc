@@ -27,9 +27,9 @@ void AddBiases(ModelConfig* model) {
 }
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({}));
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.kv_heads = 32, .context = 32768}));
   AddBiases(&model);
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_RETURN_IF_ERROR(SetQwenWindows(config, &model));
   return model;
 }

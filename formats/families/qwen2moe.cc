@@ -39,8 +39,8 @@ void SetBiases(bool biases, ModelConfig* model) {
 }
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.kv_heads = 16}));
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.kv_heads = 16, .context = 32768}));
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_ASSIGN_OR_RETURN(const bool biases, config.fields().BoolOr("qkv_bias", true));
   SetBiases(biases, &model);
   ExpertsFeedForward experts{.shared_gate = true};

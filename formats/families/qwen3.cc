@@ -12,9 +12,11 @@ void AddHeadNorms(ModelConfig* model) {
 }
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.head_size = 128}));
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model,
+                            config.Decoder({.head_size = 128, .kv_heads = 32, .context = 32768}));
   AddHeadNorms(&model);
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
+  MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
   MILLRACE_RETURN_IF_ERROR(SetQwenWindows(config, &model));
   return model;
 }

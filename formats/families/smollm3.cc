@@ -34,9 +34,11 @@ absl::Status ReadPositions(const HfReader& config, ModelConfig* model) {
 }
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  const HfDefaults defaults{.tied = true, .rope = {.theta = 2e6}};
+  const HfDefaults defaults{.kv_heads = 4, .context = 32768, .tied = true, .rope = {.theta = 2e6}};
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder(defaults));
-  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
+  MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
+  MILLRACE_RETURN_IF_ERROR(config.ReadFeedForwardBias(&model));
   MILLRACE_RETURN_IF_ERROR(ReadPositions(config, &model));
   MILLRACE_ASSIGN_OR_RETURN(const bool use, config.fields().BoolOr("use_sliding_window", false));
   int window = 0;
