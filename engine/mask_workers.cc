@@ -4,13 +4,14 @@
 #include <limits>
 #include <utility>
 
+#include "base/control_group.h"
 #include "base/strings.h"
 
 namespace millrace {
 namespace {
 
 constexpr size_t kUnbounded = std::numeric_limits<size_t>::max();
-constexpr unsigned kMostThreads = 4;
+constexpr int kMostThreads = 4;
 
 }  // namespace
 
@@ -24,8 +25,8 @@ MaskWorkers::~MaskWorkers() {
 
 void MaskWorkers::Order(std::shared_ptr<LiveRequest> request, Token token) {
   if (threads_.empty()) {
-    const unsigned count = std::clamp(std::thread::hardware_concurrency() / 2, 1U, kMostThreads);
-    for (unsigned i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
+    const int count = std::clamp(UsableCores() / 2, 1, kMostThreads);
+    for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
   }
   jobs_.TryPush({std::move(request), token, Clock::Real().Now()});
 }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/control_group.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "config/value.h"
@@ -73,7 +74,7 @@ constexpr size_t kReserve = size_t{256} << 20;
 // Measured: a server with the fake device has 22 threads on 2 cores.
 int ThreadsOf(const Settings& settings) {
   constexpr int kOthers = 24;
-  const int cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
+  const int cores = UsableCores();
   const bool computes = settings.device == Device::kCpu || settings.device == Device::kTorch;
   const int threads = settings.threads > 0 ? settings.threads : cores;
   return kOthers + std::min(2 * cores, 32) + (computes ? threads : 0);
@@ -89,22 +90,9 @@ std::optional<int64_t> ReadNumber(const std::string& path) {
 // Returns the limits of the process's control group and of those around it, of both versions.
 std::vector<int64_t> GroupLimits() {
   std::vector<int64_t> limits;
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (second == line.npos) continue;
-    const std::string_view controllers =
-        std::string_view(line).substr(first + 1, second - first - 1);
-    const bool second_version = controllers.empty();
-    if (!second_version && controllers.find("memory") == controllers.npos) continue;
-    const std::string root = second_version ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const std::string name = second_version ? "memory.max" : "memory.limit_in_bytes";
-    // In a container the path may be the host's, and the group's own files lie at the root.
-    for (std::string path = line.substr(second + 1);; path.erase(path.rfind('/'))) {
-      if (const auto limit = ReadNumber(StrCat(root, path, "/", name))) limits.push_back(*limit);
-      if (path.empty() || path.rfind('/') == path.npos) break;
-    }
+  for (const ControlGroup& group : ControlGroupsOf("memory")) {
+    const char* const name = group.version2 ? "memory.max" : "memory.limit_in_bytes";
+    if (const auto limit = ReadNumber(group.folder / name)) limits.push_back(*limit);
   }
   return limits;
 }

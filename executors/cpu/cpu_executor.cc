@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/control_group.h"
 #include "base/fault_points.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -14,7 +15,6 @@
 #include "executors/cpu/cpu_model.h"
 #include "executors/cpu/ranks_model.h"
 #include "executors/host/host_executor.h"
-#include "executors/host/processor.h"
 
 namespace millrace::cpu {
 namespace {

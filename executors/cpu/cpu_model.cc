@@ -7,10 +7,10 @@
 #include <utility>
 #include <variant>
 
+#include "base/control_group.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/host/processor.h"
 #include "executors/step_limits.h"
 #include "formats/model_config.h"
 #include "formats/open_model.h"

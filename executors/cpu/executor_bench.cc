@@ -20,13 +20,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/control_group.h"
 #include "base/status.h"
 #include "executors/cpu/cpu_executor.h"
 #include "executors/cpu/cpu_model.h"
 #include "executors/cpu/machine_rates.h"
 #include "executors/cpu/timed_ops.h"
 #include "executors/executor_driver_test_util.h"
-#include "executors/host/processor.h"
 
 namespace millrace::cpu {
 namespace {

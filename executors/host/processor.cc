@@ -1,12 +1,8 @@
 #include "executors/host/processor.h"
 
-#include <sched.h>
-
 #ifdef MILLRACE_X86
 #include <cpuid.h>
 #endif
-
-#include <algorithm>
 
 namespace millrace {
 namespace {
@@ -42,11 +38,6 @@ InstructionSet Find() {
 InstructionSet BestInstructionSet() {
   static const InstructionSet best = Find();
   return best;
-}
-
-int UsableCores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
 }
 
 }  // namespace millrace

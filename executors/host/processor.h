@@ -17,9 +17,6 @@ enum class InstructionSet : int8_t {
 // Returns the largest instruction set that this machine runs.
 InstructionSet BestInstructionSet();
 
-// Cores that this process may use, at least one.
-int UsableCores();
-
 }  // namespace millrace
 
 #endif  // MILLRACE_EXECUTORS_HOST_PROCESSOR_H_

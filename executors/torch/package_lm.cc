@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "base/control_group.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/host/processor.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "executors/torch/exceptions.h"

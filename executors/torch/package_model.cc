@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
+#include "base/control_group.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/host/processor.h"
 #include "executors/torch/exceptions.h"
 #include "executors/torch/package_file.h"
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
+#include "base/control_group.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/host/processor.h"
 #include "executors/models/any_model.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"

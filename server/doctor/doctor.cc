@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,8 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <thread>
 
+#include "base/control_group.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/text_set.h"
@@ -77,11 +76,7 @@ class Examination {
   }
 
   void CheckProcessor() {
-    cpu_set_t usable;
-    CPU_ZERO(&usable);
-    const int cores = sched_getaffinity(0, sizeof(usable), &usable) == 0
-                          ? CPU_COUNT(&usable)
-                          : static_cast<int>(std::thread::hardware_concurrency());
+    const int cores = UsableCores();
     std::vector<std::string> features;
 #if defined(__x86_64__)
     __builtin_cpu_init();

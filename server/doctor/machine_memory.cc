@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/control_group.h"
 #include "base/strings.h"
 
 namespace millrace {
@@ -44,20 +45,9 @@ std::optional<uint64_t> GroupLeft(const fs::path& root) {
     const uint64_t rest = *most - std::min(*most, taken);
     left = std::min(left.value_or(rest), rest);
   };
-  const std::string groups = ReadAll(root / "proc/self/cgroup");
-  for (const std::string_view line : SplitList(groups, '\n')) {
-    const size_t second = line.find(':', line.find(':') + 1);
-    if (second == line.npos) continue;
-    const std::string path(line.substr(second + 1));
-    const bool version2 = line.starts_with("0::");
-    if (!version2 && line.find(":memory:") == line.npos) continue;
-    const fs::path mount = root / "sys/fs/cgroup" / (version2 ? "" : "memory");
-    // In a container the path may be the host's, and the mount shows the group itself.
-    for (fs::path group = fs::path(path).relative_path();; group = group.parent_path()) {
-      consider(mount / group, version2 ? "memory.max" : "memory.limit_in_bytes",
-               version2 ? "memory.current" : "memory.usage_in_bytes");
-      if (group.empty()) break;
-    }
+  for (const ControlGroup& group : ControlGroupsOf("memory", root)) {
+    consider(group.folder, group.version2 ? "memory.max" : "memory.limit_in_bytes",
+             group.version2 ? "memory.current" : "memory.usage_in_bytes");
   }
   return left;
 }
