@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "base/random_bits.h"
@@ -20,6 +22,7 @@
 #include "hub/model_name.h"
 #include "hub/options.h"
 #include "hub/partial_file.h"
+#include "hub/selection.h"
 
 namespace millrace {
 namespace {
@@ -85,6 +88,13 @@ std::vector<std::string> Revisions(const fs::path& root) {
   return revisions;
 }
 
+// Returns the later of a file's last access and change; 0 if it is not there.
+int64_t LastUse(const fs::path& path) {
+  struct stat found;
+  if (stat(path.c_str(), &found) != 0) return 0;
+  return std::max<int64_t>(found.st_atime, found.st_mtime);
+}
+
 // Adds what a revision holds: each of its GGUF files, and its folder if it is a model of its own.
 void AddRevision(const fs::path& cache, const std::string& repository, const std::string& revision,
                  std::vector<CachedModel>& models) {
@@ -94,25 +104,35 @@ void AddRevision(const fs::path& cache, const std::string& repository, const std
   const fs::path snapshot = place.Snapshot(*commit);
   uint64_t folder_bytes = 0;
   bool has_config = false;
-  std::map<std::string, uint64_t> gguf;  // by name, of several parts the first's
+  int64_t folder_used = 0;
+  struct Gguf {
+    uint64_t bytes = 0;
+    int64_t used = 0;
+  };
+  std::map<std::string, Gguf> gguf;  // by name, of several parts the first's
   for (const std::string& file : place.Files(*commit)) {
     std::error_code error;
     const uintmax_t bytes = fs::file_size(snapshot / file, error);
     if (error) continue;
     has_config = has_config || file == "config.json";
+    const int64_t used = LastUse(snapshot / file);
     if (!file.ends_with(".gguf")) {
       folder_bytes += bytes;
+      folder_used = std::max(folder_used, used);
       continue;
     }
     const std::optional<GgufPart> part = ParseGgufPart(file);
-    gguf[part.has_value() ? part->Name(1) : file] += bytes;
+    Gguf& model = gguf[part.has_value() ? part->Name(1) : file];
+    model.bytes += bytes;
+    model.used = std::max(model.used, used);
   }
-  for (const auto& [file, bytes] : gguf) {
+  for (const auto& [file, found] : gguf) {
     const bool whole = FindCached(place, revision, file, HubContent::kModel).ok();
-    models.push_back({StrCat(repository, ":", file), revision, bytes, whole ? "" : kIncomplete});
+    models.push_back({StrCat(repository, ":", file), revision, found.bytes, found.used,
+                      whole ? "" : kIncomplete});
   }
   if (!gguf.empty() && !has_config) return;
-  CachedModel model{repository, revision, folder_bytes, ""};
+  CachedModel model{repository, revision, folder_bytes, folder_used, ""};
   const absl::StatusOr<CachedSnapshot> found =
       FindCached(place, revision, /*wanted=*/"", HubContent::kModel);
   if (!found.ok()) {
@@ -156,9 +176,64 @@ void AddBegun(const fs::path& cache, const std::string& repository, bool has_rev
   if (!has_revisions) files = Entries(blobs);
   if (files.empty()) return;
   const bool running = IsBeingFetched(cache / ".locks" / blobs.parent_path().filename());
-  models.push_back({repository, "", BytesOf(files),
+  int64_t used = 0;
+  for (const fs::path& file : files) used = std::max(used, LastUse(file));
+  models.push_back({repository, "", BytesOf(files), used,
                     running ? "being fetched"
                             : "a fetch broke off: `millraced get` it again, or `millraced rm` it"});
+}
+
+// Returns the contents that snapshots link to.
+std::set<fs::path> LinkedBlobs(const fs::path& root) {
+  std::set<fs::path> blobs;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(root / "snapshots", error), end;
+       !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_symlink(ignored)) blobs.insert(fs::weakly_canonical(entry->path(), ignored));
+  }
+  return blobs;
+}
+
+// Removes a GGUF model from all revisions, and the contents that no link of another file needs.
+absl::StatusOr<uint64_t> RemoveGguf(const HubCache& place, const HubModelName& name,
+                                    const fs::path& root) {
+  uint64_t bytes = 0;
+  bool found = false;
+  absl::Status why = absl::NotFoundError("no revision is in the cache");
+  for (const fs::path& snapshot : Entries(root / "snapshots")) {
+    const std::string commit = snapshot.filename().string();
+    if (!IsCommit(commit)) continue;
+    const absl::StatusOr<Selection> selected =
+        Select(place.Files(commit), name.file, HubContent::kModel);
+    if (!selected.ok()) {
+      why = selected.status();
+      continue;
+    }
+    for (const std::string& file : selected->files) {
+      if (!file.ends_with(".gguf")) continue;
+      std::error_code error;
+      const fs::path link = snapshot / file;
+      const fs::path blob = fs::weakly_canonical(link, error);
+      const bool is_link = fs::is_symlink(link, error);
+      const uint64_t size = BytesOf({blob});
+      if (!fs::remove(link, error) && !error) continue;  // a part that is missing
+      const bool free = is_link && !LinkedBlobs(root).contains(blob);
+      if (!error && free) fs::remove(blob, error);
+      if (error) {
+        return absl::FailedPreconditionError(
+            StrCat("rm: cannot remove ", link.string(), ": ", error.message()));
+      }
+      found = true;
+      if (free || !is_link) bytes += size;
+    }
+  }
+  if (!found) {
+    return absl::Status(why.code(),
+                        StrCat("rm: ", name.repository, ": ", std::string(why.message()),
+                               "; `millraced list` prints what the cache has"));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -180,10 +255,10 @@ absl::StatusOr<std::vector<CachedModel>> ListCachedModels() {
 
 absl::StatusOr<uint64_t> RemoveCachedModel(const std::string& name) {
   const std::optional<HubModelName> parsed = ParseHubModelName(name);
-  if (!parsed.has_value() || !parsed->file.empty()) {
+  if (!parsed.has_value()) {
     return absl::InvalidArgumentError(StrCat("rm: ", Printable(name),
-                                             " is no repository of the hub; allowed: org/name, "
-                                             "which is removed with all its files"));
+                                             " is no model of the hub; allowed: org/name, which is "
+                                             "removed with all its files, or org/name:FILE.gguf"));
   }
   MILLRACE_ASSIGN_OR_RETURN(const fs::path cache, CacheFolder());
   const fs::path root =
@@ -197,6 +272,8 @@ absl::StatusOr<uint64_t> RemoveCachedModel(const std::string& name) {
     return absl::FailedPreconditionError(
         StrCat("rm: another process is fetching ", name, ": try again when it has ended"));
   }
+  if (!parsed->file.empty())
+    return RemoveGguf(HubCache(cache.string(), parsed->repository), *parsed, root);
   const uint64_t bytes = BytesOf(Entries(root / "blobs"));
   // It is gone at once for those who look for it, and not file by file.
   const fs::path gone = cache / StrCat(".removed.", RandomBits(), ".", root.filename().string());

@@ -15,6 +15,7 @@ struct CachedModel {
   std::string revision;  // as --revision takes it: a branch, a tag, or a commit; empty: these are
                          // files that downloads have begun, and of no revision yet
   uint64_t bytes;        // of its files
+  int64_t used;          // when its files were last read or written, in Unix seconds; 0: unknown
   std::string missing;   // what it lacks to be served without a network; empty: nothing
 };
 
@@ -23,9 +24,11 @@ struct CachedModel {
 // environment names no cache.
 absl::StatusOr<std::vector<CachedModel>> ListCachedModels();
 
-// Removes a repository, "org/name", with all its revisions, and returns the bytes that its files
-// took. InvalidArgument: not a repository's name; NotFound: it is not in the cache;
-// FailedPrecondition: another process fetches it, or a file cannot be removed.
+// Removes a repository, "org/name", with all its revisions, or one GGUF model of it,
+// "org/name:FILE.gguf" or "org/name:Q4_K_M", with all its parts, from each revision. Returns the
+// bytes that the files took. InvalidArgument: not such a name, or a tag that several files have;
+// NotFound: it is not in the cache; FailedPrecondition: another process fetches it, or a file
+// cannot be removed.
 absl::StatusOr<uint64_t> RemoveCachedModel(const std::string& name);
 
 }  // namespace millrace

@@ -1,15 +1,21 @@
 #include "server/local_models.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "hub/cached_models.h"
 #include "hub/hub.h"
+#include "server/model_location.h"
 
 namespace millrace {
 namespace {
@@ -26,6 +32,31 @@ std::string ShortSize(uint64_t bytes) {
   return text;
 }
 
+// "3 days ago".
+std::string Ago(int64_t seconds) {
+  constexpr struct {
+    int64_t seconds;
+    const char* name;
+  } kUnits[] = {{86400, "day"}, {3600, "hour"}, {60, "minute"}};
+  for (const auto& unit : kUnits) {
+    const int64_t count = seconds / unit.seconds;
+    if (count > 0) return StrCat(count, " ", unit.name, count == 1 ? "" : "s", " ago");
+  }
+  return "now";
+}
+
+// Returns the model that is served where none is named; nothing if it is not there.
+std::optional<CachedModel> DefaultModel() {
+  const absl::StatusOr<std::string> path = ModelPath(Settings());
+  struct stat found;
+  if (!path.ok() || stat(path->c_str(), &found) != 0) return std::nullopt;
+  return CachedModel{.name = *path,
+                     .revision = "default",
+                     .bytes = static_cast<uint64_t>(found.st_size),
+                     .used = std::max<int64_t>(found.st_atime, found.st_mtime),
+                     .missing = ""};
+}
+
 }  // namespace
 
 absl::Status GetModel(const Settings& settings, const std::atomic<bool>& stop) {
@@ -37,7 +68,10 @@ absl::Status GetModel(const Settings& settings, const std::atomic<bool>& stop) {
 }
 
 absl::Status ListModels() {
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<CachedModel> models, ListCachedModels());
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<CachedModel> models, ListCachedModels());
+  if (std::optional<CachedModel> standard = DefaultModel()) {
+    models.insert(models.begin(), *std::move(standard));
+  }
   if (models.empty()) {
     std::printf("no models; `millraced get org/name` fetches one\n");
     return absl::OkStatus();
@@ -52,14 +86,16 @@ absl::Status ListModels() {
     revisions = std::max(revisions, shown(model).size());
   }
   const auto row = [&](const std::string& name, const std::string& revision,
-                       const std::string& size, const std::string& state) {
-    std::printf("%-*s  %-*s  %8s  %s\n", static_cast<int>(names), name.c_str(),
-                static_cast<int>(revisions), revision.c_str(), size.c_str(), state.c_str());
+                       const std::string& size, const std::string& used, const std::string& state) {
+    std::printf("%-*s  %-*s  %8s  %-10s  %s\n", static_cast<int>(names), name.c_str(),
+                static_cast<int>(revisions), revision.c_str(), size.c_str(), used.c_str(),
+                state.c_str());
   };
-  row("MODEL", "REVISION", "SIZE", "STATE");
+  row("MODEL", "REVISION", "SIZE", "USED", "STATE");
+  const int64_t now = absl::ToUnixSeconds(absl::Now());
   for (const CachedModel& model : models) {
     row(Printable(model.name, 256), Printable(shown(model)), ShortSize(model.bytes),
-        model.missing.empty() ? "complete" : model.missing);
+        Ago(now - model.used), model.missing.empty() ? "complete" : model.missing);
   }
   return absl::OkStatus();
 }

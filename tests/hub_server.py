@@ -44,6 +44,7 @@ class Hub:
     def env(self, home, **more):
         """Returns the environment of a client."""
         return {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_CACHE": "", "HF_TOKEN": "", "HF_HUB_OFFLINE": "",
+                "XDG_CACHE_HOME": str(home),
                 "no_proxy": "*", **more}
 
     def stop(self):
