@@ -59,7 +59,7 @@ def test_keys_guard_the_document(start_server):
     assert refused.status_code == 401 and refused.headers["www-authenticate"] == "Bearer"
     document = httpx.get(server.http + "/openapi.json", headers=KEY).json()
     open_paths = {path for path, _, operation in operations(document) if "security" not in operation}
-    assert open_paths == {"/livez", "/readyz", "/health"}
+    assert open_paths == {"/", "/livez", "/readyz", "/health"}
     for path, method, _ in operations(document):
         response = httpx.request(method, server.http + path, json={})
         assert (response.status_code == 401) == (path not in open_paths), path

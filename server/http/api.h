@@ -25,6 +25,7 @@ struct ApiOptions {
   bool admin = false;         // the operator's listener: other paths, a key only with --keys
   bool metrics_only = false;  // a scraper's listener: /metrics and the probes alone, and no key
   std::vector<std::string> allowed_origins;  // of pages, as CorsPolicy takes them
+  std::string console;                       // its URL, for GET /; empty: not shown
   uint64_t max_body_bytes = 32 << 20;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
   bool auto_tool_choice = true;

@@ -68,7 +68,7 @@ TEST_F(ApiTest, PathsAndMethods) {
     EXPECT_EQ(Checked(api_, Head("HEAD", path)), 0) << path;
     EXPECT_EQ(Checked(api_, Head("DELETE", path)), 405) << path;
   }
-  for (const char* path : {"/", "", "/v1", "/v1/completions/", "/V1/completions", "/log", "*",
+  for (const char* path : {"", "/v1", "/v1/completions/", "/V1/completions", "/log", "*",
                            "/v1/rerank/x", "/../livez"}) {
     EXPECT_EQ(Checked(api_, Head("POST", path)), 404) << path;
   }

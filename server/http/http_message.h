@@ -32,6 +32,7 @@ struct HttpRequestHead {
   std::string authorization;
   // The names that the certificate of the connection's client stands for; null without one.
   std::shared_ptr<const std::vector<std::string>> identities;
+  std::string accept;
   std::string content_type;
   std::string content_encoding;
   std::string

@@ -79,6 +79,7 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
                                ApiOptions{.admin = options_.admin,
                                           .metrics_only = options_.metrics_only,
                                           .allowed_origins = options_.allowed_origins,
+                                          .console = options_.console,
                                           .max_body_bytes = options_.limits.body_bytes,
                                           .unknown_fields = options_.unknown_fields,
                                           .auto_tool_choice = options_.auto_tool_choice,

@@ -48,6 +48,7 @@ struct HttpOptions {
   UnknownFields unknown_fields = UnknownFields::kRefuse;
   bool auto_tool_choice = true;
   bool admin = false;         // the operator's listener: on loopback, a key only with --keys
+  std::string console;        // its URL, for GET /; empty: not shown
   bool metrics_only = false;  // a listener with /metrics and the probes alone, without a key
   std::vector<std::string> allowed_origins;  // of pages whose scripts may read answers
   int threads = 1;

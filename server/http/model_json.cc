@@ -17,6 +17,10 @@ void AppendModel(std::string& out, const EngineInfo& info, std::string_view name
   AppendJsonString(out, info.model_name);
   out += R"(,"parent":null,"max_model_len":)";
   AppendJsonNumber(out, info.max_model_len);
+  if (info.embedding_size == 0) {
+    out += R"(,"kv_cache_tokens":)";
+    AppendJsonNumber(out, int64_t{info.num_blocks} * info.block_size);
+  }
   out += R"(,"architecture":)";
   AppendJsonString(out, info.architecture);
   out += R"(,"batch_invariant":)";

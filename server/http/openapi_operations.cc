@@ -165,7 +165,11 @@ std::span<const ApiOperation> ApiOperations() {
        .summary = "Sets log levels, as --log does",
        .media = kText,
        .body_media = kText},
-      {.path = "/", .method = "GET", .summary = "Returns the console's page", .media = "text/html"},
+      {.path = "/",
+       .method = "GET",
+       .summary = "Says what this server is and where its paths are; on the administration's port, "
+                  "returns the console's page",
+       .media = "text/html,text/plain"},
       {.path = "/console/{file}",
        .method = "GET",
        .summary = "Returns a file of the console",

@@ -12,6 +12,7 @@
 #include "server/http/openapi.h"
 #include "server/http/responses.h"
 #include "server/http/server_info.h"
+#include "server/http/welcome.h"
 
 namespace millrace {
 namespace {
@@ -151,6 +152,10 @@ std::span<const Api::Route> Api::Routes() {
             [](const Api& api, const Head&, const std::string& body, const Wake&) {
               return api.SetLog(body);
             }},
+      Route{"/", "GET", true, false, true, false,
+            [](const Api& api, const Head& head, const std::string&, const Wake&) -> Handled {
+              return WelcomeResponse(head, api.frontend_, api.options_.console);
+            }},
       Route{"/", "GET", false, true, true, false,
             [](const Api&, const Head& head, const std::string&, const Wake&) -> Handled {
               return ConsoleFileResponse(head.path);
@@ -175,7 +180,7 @@ std::span<const Api::Route> Api::Routes() {
 bool Api::Has(const Route& route) const {
   const bool on_admin = route.on_admin || IsForConsole(route.path);
   if (!(options_.admin ? on_admin : route.on_public)) return false;
-  return !options_.metrics_only || route.open || route.path == "/metrics";
+  return !options_.metrics_only || (route.open && route.path != "/") || route.path == "/metrics";
 }
 
 // A path that ends in a slash stands for all that begin so.

@@ -133,6 +133,7 @@ std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
     head.authorization = StrCat("Bearer ", std::string(key->value()));
   }
   head.content_type = Value(header, http::field::content_type);
+  head.accept = Value(header, http::field::accept);
   head.content_encoding = Value(header, http::field::content_encoding);
   if (header.count("traceparent") == 1) {
     head.trace = ParseTraceContext(Value(header, "traceparent"), Value(header, "tracestate"));

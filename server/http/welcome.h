@@ -1,0 +1,19 @@
+// The answer to GET /: what this server is, and where its paths are.
+#ifndef MILLRACE_SERVER_HTTP_WELCOME_H_
+#define MILLRACE_SERVER_HTTP_WELCOME_H_
+
+#include <string>
+
+#include "server/frontend.h"
+#include "server/http/http_message.h"
+
+namespace millrace {
+
+// Returns a page for browsers, whose Accept names text/html, and else plain text. It needs no key,
+// and says nothing of the model. `console`: the URL of the console; empty: not shown.
+HttpResponse WelcomeResponse(const HttpRequestHead& head, const Frontend& frontend,
+                             const std::string& console);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_WELCOME_H_

@@ -1,0 +1,52 @@
+#include "server/http/welcome.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/http/api.h"
+#include "server/http/scripted_engine_test_util.h"
+
+namespace millrace {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+HttpRequestHead Get(const std::string& accept) {
+  HttpRequestHead head;
+  head.method = "GET";
+  head.path = "/";
+  head.host = "localhost";
+  head.accept = accept;
+  return head;
+}
+
+TEST(WelcomeTest, SaysWhatThisIsAndWhere) {
+  ScriptedFrontend frontend;
+  const HttpResponse text = WelcomeResponse(Get("*/*"), frontend, "http://127.0.0.1:8002/");
+  EXPECT_EQ(text.content_type, "text/plain; charset=utf-8");
+  EXPECT_THAT(text.body, HasSubstr("Millrace "));
+  for (const char* path : {"/v1/chat/completions", "/v1/models", "/openapi.json", "/readyz",
+                           "http://127.0.0.1:8002/ on the server's own machine"}) {
+    EXPECT_THAT(text.body, HasSubstr(path));
+  }
+  EXPECT_THAT(text.body, Not(HasSubstr("Bearer")));
+  const HttpResponse page =
+      WelcomeResponse(Get("text/html,application/xhtml+xml,*/*;q=0.8"), frontend, "");
+  EXPECT_EQ(page.content_type, "text/html; charset=utf-8");
+  EXPECT_THAT(page.body, HasSubstr("<a href=\"/openapi.json\">"));
+  EXPECT_THAT(page.body, Not(HasSubstr("Console")));
+}
+
+TEST(WelcomeTest, NeedsNoKeyAndSaysThatOthersDo) {
+  ScriptedFrontend locked("secret");
+  const Api api(locked, *HostPolicy::Make("127.0.0.1", {}, true), {});
+  EXPECT_FALSE(api.Check(Get("*/*")).has_value());
+  EXPECT_THAT(WelcomeResponse(Get("*/*"), locked, "").body, HasSubstr("Authorization: Bearer KEY"));
+  // A listener for metrics has them and the probes alone.
+  const Api metrics(locked, *HostPolicy::Make("127.0.0.1", {}, true), {.metrics_only = true});
+  EXPECT_EQ(metrics.Check(Get("*/*"))->status, 404);
+}
+
+}  // namespace
+}  // namespace millrace
