@@ -101,7 +101,7 @@ millrace_folder(nodes           SEES base ${_plan} executors/nodes.h executors/e
                                 USES absl crypto grpc protobuf)
 
 set(_endpoint base config engine server/frontend.h)
-millrace_folder(server          SEES base config formats hub/hub.h hub/cached_models.h text engine scheduler proto executors/executor.h executors/factory.h executors/device_spec.h executors/nodes.h executors/tensor_model.h nodes/node_group.h
+millrace_folder(server          SEES base config formats hub/hub.h hub/cached_models.h hub/http_client.h text engine scheduler proto executors/executor.h executors/factory.h executors/device_spec.h executors/nodes.h executors/tensor_model.h nodes/node_group.h
                                 USES absl boost crypto grpc json prometheus protobuf)
 millrace_folder(server/console  SEES                               USES)
 # The two endpoints of the Open Inference Protocol share server/kserve.

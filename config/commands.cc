@@ -1,5 +1,9 @@
 #include "config/commands.h"
 
+#include <algorithm>
+
+#include "base/strings.h"
+
 namespace millrace {
 
 const std::vector<CommandInfo>& Commands() {
@@ -7,6 +11,15 @@ const std::vector<CommandInfo>& Commands() {
       {Command::kServe, "serve", "[MODEL]", "which serves a model",
        "serves a model; the word may be left out",
        "millraced serves a large language model over HTTP and gRPC."},
+      {Command::kChat, "chat", "[MODEL]", "which talks to a model",
+       "talks to a model in the terminal",
+       "millraced chat serves a model for itself alone, or asks the server at --url, and talks to "
+       "it "
+       "in the terminal: it keeps the conversation, writes answers as they come, and Ctrl-C ends "
+       "an "
+       "answer. /help lists what else it does. Without a terminal each line of the input is a "
+       "message.",
+       "run"},
       {Command::kBench, "bench", "[MODEL]", "which serves no clients", "measures a model",
        "millraced bench measures what the engine takes for a step: the scheduler, the model and "
        "the sampler that serve, without sockets and text, on prompts of random tokens."},
@@ -22,21 +35,28 @@ const std::vector<CommandInfo>& Commands() {
       {Command::kGet, "get", "MODEL", "which fetches a model",
        "fetches a model of the hub into the local cache",
        "millraced get fetches a model of the Hugging Face hub into the local cache, and prints its "
-       "path. What is there already is not fetched again."},
+       "path. What is there already is not fetched again.",
+       "pull"},
       {Command::kList, "list", "", "which lists the local cache",
        "lists the models of the local cache",
-       "millraced list prints the models of the local cache, the commit and the size of each, and "
-       "whether it can be served without a network."},
+       "millraced list prints the default model and the models of the local cache, the revision "
+       "and "
+       "the size of each, when it was last used, and whether it can be served without a network.",
+       "ls"},
       {Command::kRemove, "rm", "MODEL", "which removes a model from the local cache",
        "removes a model from the local cache",
-       "millraced rm removes a model, with all its revisions, from the local cache, which "
-       "Hugging Face's own tools share. It asks nothing."}};
+       "millraced rm removes a model, with all its revisions, or one GGUF file of it "
+       "(org/name:FILE.gguf, org/name:Q4_K_M), from the local cache, which Hugging Face's own "
+       "tools "
+       "share. It asks nothing.",
+       "remove"}};
   return *commands;
 }
 
 const CommandInfo* FindCommand(std::string_view word) {
   for (const CommandInfo& info : Commands()) {
-    if (info.word == word) return &info;
+    const std::vector<std::string_view> also = SplitList(info.also, ' ');
+    if (info.word == word || std::find(also.begin(), also.end(), word) != also.end()) return &info;
   }
   return nullptr;
 }

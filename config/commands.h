@@ -11,11 +11,12 @@ namespace millrace {
 
 struct CommandInfo {
   Command command;
-  std::string_view word;      // "bench"
-  std::string_view argument;  // what it takes beside flags: "[MODEL]"
-  std::string_view purpose;   // for messages: "which asks a server"
-  std::string_view summary;   // "asks a running server for its health"
-  std::string_view text;      // for the top of its --help: whole sentences
+  std::string_view word;       // "bench"
+  std::string_view argument;   // what it takes beside flags: "[MODEL]"
+  std::string_view purpose;    // for messages: "which asks a server"
+  std::string_view summary;    // "asks a running server for its health"
+  std::string_view text;       // for the top of its --help: whole sentences
+  std::string_view also = "";  // other words for it, separated by spaces
 };
 
 // Returns the commands in the order of --help, the first of which, `serve`, may be left out.

@@ -32,7 +32,7 @@ std::vector<std::string> FlagsOf(Command command) {
     if (setting.kind == SettingKind::kSwitch) flags.push_back(StrCat("--no-", setting.name));
   }
   if (command != Command::kServe) {
-    flags.push_back("--help");
+    flags.insert(flags.end(), {"--help", "--help-all"});
     return flags;
   }
   for (const std::string_view printer : kPrintFlags) flags.push_back(StrCat("--", printer));

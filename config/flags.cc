@@ -106,6 +106,30 @@ absl::StatusOr<Assignment> ReadModel(const std::string& word, bool is_first) {
                                              "(--model ",
                                              word, " serves a model of that name)"));
   }
+  constexpr struct {
+    std::string_view word;
+    std::string_view advice;
+  } kOllama[] = {
+      {"ps",
+       "a server has one model: `millraced health` asks it whether it is ready, and its "
+       "/v1/models says what it serves"},
+      {"stop", "end the server with Ctrl-C or SIGTERM"},
+      {"show", "`millraced doctor MODEL` says what a model is, and --dry-run what it takes"},
+      {"create",
+       "there is no Modelfile: sampling is set by --temperature and the like, a system "
+       "message by requests"},
+      {"cp", "name a model with --served-model-name"},
+      {"push", "models are uploaded with Hugging Face's tools"},
+      {"signin", "set HF_TOKEN in the environment"},
+      {"signout", "unset HF_TOKEN in the environment"},
+      {"launch", "docs/clients.md says how programs are pointed at the server"}};
+  for (const auto& foreign : kOllama) {
+    if (is_first && word == foreign.word) {
+      return absl::InvalidArgumentError(
+          StrCat("argument \"", word, "\": there is no such command; ", foreign.advice,
+                 " (--model ", word, " serves a model of that name)"));
+    }
+  }
   for (const CommandInfo& info : Commands()) {
     const bool near =
         EditDistance(word.substr(0, 16), info.word) * 2 < static_cast<int>(info.word.size());
@@ -149,15 +173,24 @@ std::string AdviceOnUnknown(std::string_view name, std::string_view dashes) {
   return StrCat("did you mean ", dashes.empty() ? "" : "--", near, "?");
 }
 
-absl::StatusOr<std::vector<Assignment>> ReadFlags(const std::vector<std::string>& arguments,
+absl::StatusOr<std::vector<Assignment>> ReadFlags(Command command,
+                                                  const std::vector<std::string>& arguments,
                                                   std::vector<std::string>& warnings) {
   std::vector<Assignment> assignments;
+  const auto names_model = [](const Assignment& assignment) {
+    return assignment.setting->name == "model";
+  };
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument.empty() || argument == "-" || argument == "--") {
       return absl::InvalidArgumentError(StrCat("argument \"", Printable(argument),
                                                "\": expected --name value, or a model; see "
                                                "--help"));
+    }
+    if (command == Command::kChat && !argument.starts_with('-') &&
+        std::any_of(assignments.begin(), assignments.end(), names_model)) {
+      assignments.push_back({FindSetting("prompt"), argument, "argument", /*from_flag=*/true});
+      continue;
     }
     if (!argument.starts_with('-')) {
       MILLRACE_ASSIGN_OR_RETURN(Assignment model, ReadModel(argument, i == 0));

@@ -13,14 +13,15 @@ namespace millrace {
 
 // Flags that print something instead of serving, without their dashes.
 inline constexpr std::string_view kPrintFlags[] = {
-    "help",           "version",       "print-settings-table",
+    "help",           "help-all",      "version",         "print-settings-table",
     "print-man-page", "print-kernels", "print-completion"};
 
 // Reads `--name value`, `--name=value`, and for switches `--name`, `--no-name`, `--name=true`; `-m`
-// for --model; and one argument without a flag, which is the model. Flags of vLLM and llama.cpp
-// (foreign_flags.h) are taken as ours where they mean the same. A switch that asks for what is
-// always so adds a line to `warnings`.
-absl::StatusOr<std::vector<Assignment>> ReadFlags(const std::vector<std::string>& arguments,
+// for --model; and one argument without a flag, which is the model; behind it the prompt of `chat`.
+// Flags of vLLM, SGLang and llama.cpp (foreign_flags.h) are taken as ours where they mean the same.
+// A switch that asks for what is always so adds a line to `warnings`.
+absl::StatusOr<std::vector<Assignment>> ReadFlags(Command command,
+                                                  const std::vector<std::string>& arguments,
                                                   std::vector<std::string>& warnings);
 
 // Returns what to do about a name that is no setting's: "did you mean --http-port?", what replaces

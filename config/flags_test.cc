@@ -220,6 +220,91 @@ TEST(FlagsTest, LlamaServersCommonFlagsAreKnown) {
   }
 }
 
+TEST(FlagsTest, SglangsFlags) {
+  const Settings s =
+      Load({"--model-path", "m.gguf", "--context-length=512", "--max-running-requests=8",
+            "--max-queued-requests=9", "--tp=2", "--page-size=32"})
+          .settings;
+  EXPECT_EQ(s.model, "m.gguf");
+  EXPECT_EQ(s.max_model_len, 512);
+  EXPECT_EQ(s.max_num_seqs, 8);
+  EXPECT_EQ(s.max_waiting, 9);
+  EXPECT_EQ(s.tensor_parallel_size, 2);
+  EXPECT_EQ(s.block_size, 32);
+  EXPECT_EQ(Error({"--mem-fraction-static=0.8"}),
+            "flag --mem-fraction-static: there is no such setting; SGLang has it; here: use "
+            "--gpu-memory-utilization, the share of all that is in use, or --kv-cache-memory");
+}
+
+TEST(FlagsTest, SamplingOfRequestsThatDoNotSayIt) {
+  Settings s = Load({"--temperature=0", "--top-p=0.9", "--top-k", "-1", "--min-p=0.05",
+                     "--typical-p=0.8", "--repetition-penalty=1.1", "--frequency-penalty=-2",
+                     "--presence-penalty=0.5", "--max-tokens=64"})
+                   .settings;
+  EXPECT_EQ(s.temperature, 0);
+  EXPECT_EQ(s.top_p, 0.9);
+  EXPECT_EQ(s.top_k, -1);
+  EXPECT_EQ(s.min_p, 0.05);
+  EXPECT_EQ(s.typical_p, 0.8);
+  EXPECT_EQ(s.repetition_penalty, 1.1);
+  EXPECT_EQ(s.frequency_penalty, -2);
+  EXPECT_EQ(s.presence_penalty, 0.5);
+  EXPECT_EQ(s.max_tokens, 64);
+  s = Load({"--temp=0.5", "--repeat-penalty=2", "-n", "7", "--typical=0.5"}).settings;
+  EXPECT_EQ(s.temperature, 0.5);
+  EXPECT_EQ(s.repetition_penalty, 2);
+  EXPECT_EQ(s.max_tokens, 7);
+  EXPECT_EQ(s.typical_p, 0.5);
+  EXPECT_EQ(Error({"--top-p=0"}), "flag --top-p: got \"0\", expected a number above 0, at most 1");
+  EXPECT_EQ(Error({"--temperature=2.5"}),
+            "flag --temperature: got \"2.5\", expected a number from 0 to 2");
+  EXPECT_EQ(Error({"-n", "-1"}), "flag -n: got \"-1\", expected a whole number from 1 to 16777216");
+}
+
+TEST(FlagsTest, WordsOfOllama) {
+  EXPECT_EQ(Load({"run", "m.gguf"}).command, Command::kChat);
+  EXPECT_EQ(Load({"pull", "org/name"}).command, Command::kGet);
+  EXPECT_EQ(Load({"ls"}).command, Command::kList);
+  EXPECT_EQ(Load({"remove", "org/name"}).command, Command::kRemove);
+  EXPECT_EQ(Load({"version"}).print, Load({"--version"}).print);
+  EXPECT_EQ(Load({"help"}).print, Load({"--help"}).print);
+  EXPECT_EQ(Load({"help", "bench"}).print, Load({"bench", "--help"}).print);
+  EXPECT_EQ(Load({"help", "pull"}).print, Load({"get", "--help"}).print);
+  for (const std::string word : {"ps", "show", "create", "stop", "push", "cp"}) {
+    EXPECT_THAT(Error({word, "x"}), HasSubstr("there is no such command; ")) << word;
+  }
+  EXPECT_EQ(Load({"--model", "ps"}).settings.model, "ps");
+}
+
+TEST(FlagsTest, AChatTakesWhatServesItsModelOrNamesAServer) {
+  const Settings here = Load({"chat", "m.gguf", "--device=cpu", "--system=Be brief."}).settings;
+  EXPECT_EQ(here.model, "m.gguf");
+  EXPECT_EQ(here.chat_system, "Be brief.");
+  const Settings there =
+      Load({"chat", "--url=http://h:1/v1", "--api-key=k", "--temperature=0", "m"}).settings;
+  EXPECT_EQ(there.chat_url, "http://h:1/v1");
+  const Settings asked = Load({"run", "m.gguf", "Why?"}).settings;
+  EXPECT_EQ(asked.model, "m.gguf");
+  EXPECT_EQ(asked.chat_prompt, "Why?");
+  EXPECT_EQ(Error({"chat", "--http-port=1"}),
+            "flag --http-port: got \"1\", which means nothing to chat, which talks to a model");
+  EXPECT_EQ(Error({"chat", "--url=http://h", "--threads=1"}),
+            "flag --threads: got \"1\", but --url names a server, which has settings of its own");
+  EXPECT_EQ(Error({"chat", "--url=h:8000"}),
+            "flag --url: got \"h:8000\", expected http:// or https:// with a host");
+  EXPECT_EQ(Error({"--url=http://h"}),
+            "flag --url: got \"http://h\", allowed only with `millraced chat`");
+  // The variable may stand in a server's environment, too.
+  EXPECT_TRUE(LoadSettings({"serve"}, {"MILLRACE_URL=http://h"}).ok());
+}
+
+TEST(FlagsTest, APlanForAGpuThatIsNotThere) {
+  EXPECT_EQ(Load({"--dry-run", "--device=cuda", "--gpu-memory=141GiB"}).settings.gpu_memory,
+            int64_t{141} << 30);
+  EXPECT_EQ(Error({"--device=cuda", "--gpu-memory=141GiB"}),
+            "flag --gpu-memory: got \"141GiB\", allowed only with --dry-run and --device cuda");
+}
+
 TEST(FlagsTest, ForeignRowsNameSettings) {
   for (const ForeignFlag& flag : ForeignFlags()) {
     EXPECT_TRUE(flag.name.starts_with('-')) << flag.name;
@@ -255,7 +340,7 @@ TEST(FlagsTest, DidYouMeanEveryFlag) {
     EXPECT_EQ(AdviceOnUnknown(fewer, "--"), StrCat("did you mean --", name, "?"));
   }
   EXPECT_EQ(AdviceOnUnknown("max-seqs", "--"), "did you mean --max-num-seqs?");
-  EXPECT_EQ(AdviceOnUnknown("gpu-memory", "--"), "did you mean --gpu-memory-utilization?");
+  EXPECT_EQ(AdviceOnUnknown("gpu-memory-util", "--"), "did you mean --gpu-memory-utilization?");
   EXPECT_EQ(AdviceOnUnknown("colour", "--"), "see --help");
   EXPECT_EQ(AdviceOnUnknown(std::string(1 << 20, 'x'), "--"), "see --help");
 }
@@ -273,7 +358,7 @@ TEST(FlagsTest, CommandsTakeTheirFlagsAlone) {
             "local cache");
   // The server's own model in the environment is not the one to remove.
   EXPECT_FALSE(LoadSettings({"rm"}, {"MILLRACE_MODEL=org/name"}).ok());
-  for (const std::string command : {"bench", "health", "doctor", "get", "list", "rm"}) {
+  for (const std::string command : {"bench", "chat", "health", "doctor", "get", "list", "rm"}) {
     EXPECT_THAT(Load({command, "--help"}).print, HasSubstr(StrCat("Usage: millraced ", command)));
   }
 }

@@ -1,4 +1,4 @@
-// Flags of vLLM's and llama.cpp's servers, for people who come from there.
+// Flags of vLLM's, SGLang's and llama.cpp's servers, for people who come from there.
 #ifndef MILLRACE_CONFIG_FOREIGN_FLAGS_H_
 #define MILLRACE_CONFIG_FOREIGN_FLAGS_H_
 
@@ -15,7 +15,7 @@ enum class ForeignKind {
 };
 
 struct ForeignFlag {
-  std::string_view origin;  // "vLLM", "llama.cpp" or "vLLM and llama.cpp"
+  std::string_view origin;  // "vLLM", "SGLang", "llama.cpp" or "vLLM and llama.cpp"
   std::string_view name;    // as it is written: "--port", "-m"
   ForeignKind kind;
   // kSame: the setting's name. Otherwise a sentence: what is always so, or what to do instead.

@@ -28,6 +28,13 @@ std::string Wrapped(std::string_view text, size_t indent) {
   return wrapped + "\n";
 }
 
+// A line of two columns.
+std::string InColumns(std::string_view left, std::string_view right) {
+  constexpr size_t kColumn = 26;
+  const size_t gap = left.size() + 2 < kColumn ? kColumn - left.size() : 2;
+  return StrCat("  ", left, std::string(gap, ' '), right, "\n");
+}
+
 }  // namespace
 
 std::string_view Version() { return MILLRACE_VERSION; }
@@ -64,17 +71,16 @@ std::string HelpText(Command command) {
   }
   if (command != Command::kServe) return help;
   help +=
-      "\nFlags of vLLM's and llama.cpp's servers that mean the same are taken, too (-m, --port, "
-      "-np "
-      "and\n"
-      "others); of most others an error says what replaces them.\n"
+      "\nFlags of vLLM's, SGLang's and llama.cpp's servers that mean the same are taken, too (-m, "
+      "--port,\n"
+      "-np and others); of most others an error says what replaces them.\n"
       "\nInstead of serving\n";
   for (const CommandInfo& other : Commands()) {
     help += StrCat("  millraced ", other.word, other.argument.empty() ? "" : " ", other.argument,
                    "\n      ", other.summary, "\n");
   }
   return help +
-         "  --help, --version\n"
+         "  --help, --help-all, --version\n"
          "  --print-settings-table\n"
          "      this list as a Markdown table\n"
          "  --print-man-page\n"
@@ -83,6 +89,50 @@ std::string HelpText(Command command) {
          "      completions of these flags for bash, zsh or fish\n"
          "  --print-kernels\n"
          "      which kernels a GPU runs, as a Markdown table\n";
+}
+
+std::string ShortHelpText(Command command) {
+  const bool chats = command == Command::kChat;
+  if (!chats && command != Command::kServe && command != Command::kDoctor) return HelpText(command);
+  const CommandInfo& info = *FindCommand(command);
+  std::string help = Wrapped(info.text, 0);
+  if (command == Command::kServe) {
+    help += "\nUsage: millraced [COMMAND] [MODEL] [--SETTING VALUE]...\n\n";
+    for (const CommandInfo& other : Commands()) {
+      help += InColumns(StrCat(other.word, other.argument.empty() ? "" : " ", other.argument),
+                        other.summary);
+    }
+    help += InColumns("help [COMMAND]", "a command's settings");
+  } else {
+    help += StrCat("\nUsage: millraced ", info.word, " [MODEL] [--SETTING VALUE]...\n");
+  }
+  help +=
+      "\nMODEL: a GGUF file, a Hugging Face folder, or org/name or org/name:Q4_K_M of the hub.\n\n";
+  constexpr struct {
+    std::string_view setting;
+    std::string_view text;
+    bool chat_alone = false;
+    bool server_alone = false;
+  } kShown[] = {
+      {"url", "a server to talk to; without it the model is served for the chat", true},
+      {"system", "what the model is told before the chat", true},
+      {"device", "cpu, cuda (an NVIDIA GPU), torch or fake"},
+      {"host", "where to listen; beyond 127.0.0.1 with --api-key", false, true},
+      {"http-port", "OpenAI's API, 8000", false, true},
+      {"api-key", "keys of which clients send one"},
+      {"temperature", "and --top-p, --max-tokens: for requests that do not say it"},
+      {"max-model-len", "longest sequence, prompt and answer together"},
+      {"kv-cache-memory", "memory of the KV cache"},
+      {"quantization", "round float weights to fp8, int8 or int4"},
+      {"config", "a file with settings, YAML or JSON"},
+      {"dry-run", "print how much memory it will take", false, true},
+  };
+  for (const auto& shown : kShown) {
+    if (chats ? shown.server_alone : shown.chat_alone) continue;
+    help += InColumns(FlagUsage(*FindSetting(shown.setting)), shown.text);
+  }
+  return StrCat(help, "\nAll settings: millraced ",
+                command == Command::kServe ? "" : StrCat(info.word, " "), "--help-all\n");
 }
 
 std::string UsageText() {
@@ -99,9 +149,10 @@ std::string UsageText() {
          "is\n"
          "http://127.0.0.1:8002/.\n"
          "\n"
+         "  millraced chat MODEL                    talks to it here in the terminal\n"
          "  millraced doctor MODEL                  is this machine fit for it?\n"
          "  millraced --dry-run MODEL               how much memory will it take?\n"
-         "  millraced --help                        all settings and commands\n";
+         "  millraced --help                        commands and settings\n";
 }
 
 std::string SettingsTableMarkdown() {

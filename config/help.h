@@ -19,7 +19,11 @@ std::string VersionText();
 // Returns how a setting's flag is written: "--http-port PORT", "--[no-]prefix-caching".
 std::string FlagUsage(const Setting& setting);
 
-// Returns the output of --help, or of a command's own, `millraced bench --help`.
+// Returns the output of --help, or of a command's own, `millraced bench --help`: of a command that
+// takes most settings the few that most need, in at most 30 lines, else what HelpText returns.
+std::string ShortHelpText(Command command);
+
+// Returns the output of --help-all: every setting that the command takes.
 std::string HelpText(Command command);
 
 // Returns the first steps, for someone who typed `millraced` alone.

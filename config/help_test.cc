@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/strings.h"
+#include "config/commands.h"
 #include "config/settings_table.h"
 
 namespace millrace {
@@ -33,6 +34,22 @@ TEST(HelpTest, HoldsEverySettingWithItsRangeAndDefault) {
                               "      [a whole number from 0 to 65535; default 8000]\n"));
   EXPECT_THAT(help, HasSubstr("--[no-]prefix-caching\n"));
   for (const std::string_view line : SplitList(help, '\n')) EXPECT_LE(line.size(), 96u) << line;
+}
+
+TEST(HelpTest, TheFirstHelpIsShortAndBeginsWithCommands) {
+  for (const Command command : {Command::kServe, Command::kDoctor, Command::kChat}) {
+    const std::string help = ShortHelpText(command);
+    EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 30);
+    EXPECT_THAT(help, HasSubstr("--help-all"));
+    for (const std::string_view line : SplitList(help, '\n')) EXPECT_LE(line.size(), 96u) << line;
+  }
+  const std::string help = ShortHelpText(Command::kServe);
+  for (const CommandInfo& info : Commands()) {
+    const size_t at = help.find(StrCat("\n  ", info.word, " "));
+    ASSERT_NE(at, help.npos) << info.word;
+    EXPECT_LT(at, help.find("--device")) << info.word;
+  }
+  EXPECT_EQ(ShortHelpText(Command::kGet), HelpText(Command::kGet));
 }
 
 TEST(HelpTest, BenchShowsWhatItTakes) {

@@ -49,12 +49,15 @@ class Loader {
   }
 
   // Sets the defaults that depend on the device.
-  void ResolveDefaults() {
+  void ResolveDefaults(Command command) {
     Settings& s = settings_;
     const bool gpu = s.device == Device::kCuda;
+    // One that serves on the CPU follows from the model. Nodes of one model must have the same.
+    const bool by_memory =
+        gpu || (s.device == Device::kCpu && s.nnodes == 1 && command != Command::kBench);
     if (s.max_num_batched_tokens == 0) s.max_num_batched_tokens = gpu ? 8192 : 512;
     if (s.block_size == 0) s.block_size = gpu ? 64 : 16;
-    if (s.kv_cache_memory == 0 && !gpu) s.kv_cache_memory = int64_t{1} << 30;
+    if (s.kv_cache_memory == 0 && !by_memory) s.kv_cache_memory = int64_t{1} << 30;
   }
 
   // Checks what depends on more than one setting.
@@ -77,7 +80,9 @@ class Loader {
     if (IsGiven("revision") && settings_.model.empty()) {
       return Contradiction("revision", "but no --model is given that it is of");
     }
-    return command == Command::kBench ? CheckBench() : CheckServing();
+    if (command == Command::kBench) return CheckBench();
+    MILLRACE_RETURN_IF_ERROR(CheckChat(command));
+    return CheckServing();
   }
 
   std::string Given() const {
@@ -106,7 +111,29 @@ class Loader {
  private:
   bool IsGiven(std::string_view name) const { return given_.count(name) > 0; }
 
+  // The server's settings in a file or the environment may stay there, and a chat's, too.
+  absl::Status CheckChat(Command command) const {
+    const bool chats = command == Command::kChat;
+    if (chats) MILLRACE_RETURN_IF_ERROR(RefuseOtherFlags(command));
+    const bool elsewhere = chats && !settings_.chat_url.empty();
+    for (const auto& [name, assignment] : given_) {
+      if (!assignment.from_flag) continue;
+      const std::string_view group = assignment.setting->group;
+      if (!chats && group == kChatGroup) {
+        return Contradiction(name, "allowed only with `millraced chat`");
+      }
+      if (elsewhere && (group == "Engine" || group == kGpuGroup || group == kTorchGroup ||
+                        group == kFakeDeviceGroup || (group == "Model" && name != "model"))) {
+        return Contradiction(name, "but --url names a server, which has settings of its own");
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status CheckServing() const {
+    if (settings_.gpu_memory != 0 && (!settings_.dry_run || settings_.device != Device::kCuda)) {
+      return Contradiction("gpu-memory", "allowed only with --dry-run and --device cuda");
+    }
     MILLRACE_RETURN_IF_ERROR(RefuseGroup(kBenchGroup, "allowed only with `millraced bench`"));
     MILLRACE_RETURN_IF_ERROR(RefuseGroup(kHealthGroup, "allowed only with `millraced health`"));
     const Settings& s = settings_;
@@ -193,9 +220,10 @@ class Loader {
   absl::Status CheckPackage() const {
     if (!settings_.model.ends_with(".pt2") || !settings_.tokenizer.empty()) return absl::OkStatus();
     for (const std::string_view name :
-         {"generation-config", "max-model-len", "max-num-seqs", "max-num-batched-tokens",
-          "block-size", "kv-cache-memory", "prefix-caching", "dtype", "log-prompts",
-          "otlp-traces-endpoint"}) {
+         {"generation-config", "temperature", "top-p", "top-k", "min-p", "typical-p",
+          "repetition-penalty", "frequency-penalty", "presence-penalty", "max-tokens",
+          "max-model-len", "max-num-seqs", "max-num-batched-tokens", "block-size",
+          "kv-cache-memory", "prefix-caching", "dtype", "log-prompts", "otlp-traces-endpoint"}) {
       if (IsGiven(name)) {
         return Contradiction(name,
                              "but an AOTInductor package (.pt2) without --tokenizer has only "
@@ -409,7 +437,8 @@ bool Holds(const std::vector<std::string>& arguments, std::string_view flag) {
 
 absl::StatusOr<std::string> TextToPrint(Command command,
                                         const std::vector<std::string>& arguments) {
-  if (Holds(arguments, "--help") || Holds(arguments, "-h")) return HelpText(command);
+  if (Holds(arguments, "--help-all")) return HelpText(command);
+  if (Holds(arguments, "--help") || Holds(arguments, "-h")) return ShortHelpText(command);
   if (Holds(arguments, "--version")) return VersionText();
   if (Holds(arguments, "--print-settings-table")) return SettingsTableMarkdown();
   if (Holds(arguments, "--print-man-page")) return ManPage();
@@ -426,6 +455,11 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
                                      const std::vector<std::string>& environment) {
   Startup startup;
   std::vector<std::string> arguments = all_arguments;
+  // `help bench` is `bench --help`.
+  if (!arguments.empty() && (arguments[0] == "help" || arguments[0] == "version")) {
+    std::rotate(arguments.begin(), arguments.begin() + 1, arguments.end());
+    arguments.back().insert(0, "--");
+  }
   if (!arguments.empty()) {
     if (const CommandInfo* info = FindCommand(arguments[0])) {
       startup.command = info->command;
@@ -440,7 +474,7 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
   }
 
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<Assignment> flags,
-                            ReadFlags(arguments, startup.warnings));
+                            ReadFlags(startup.command, arguments, startup.warnings));
   const std::vector<Assignment> variables = ReadEnvironment(environment, startup.warnings);
   Loader loader;
   if (const Assignment* config = FindConfig(flags, variables)) {
@@ -450,7 +484,7 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
   }
   MILLRACE_RETURN_IF_ERROR(loader.Apply(variables));
   MILLRACE_RETURN_IF_ERROR(loader.Apply(flags));
-  loader.ResolveDefaults();
+  loader.ResolveDefaults(startup.command);
   MILLRACE_RETURN_IF_ERROR(loader.CrossCheck(startup.command));
   startup.given = loader.Given();
   startup.values = loader.Values();

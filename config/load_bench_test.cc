@@ -34,7 +34,7 @@ TEST(LoadBenchTest, Defaults) {
   EXPECT_THAT(s.bench_output_lens, ElementsAre(16, 144));
   EXPECT_TRUE(s.bench_points.empty());
   EXPECT_EQ(s.bench_reps, 3);
-  EXPECT_EQ(s.bench_temperature, 0);
+  EXPECT_FALSE(s.temperature.has_value());
   EXPECT_FALSE(s.bench_trace);
   EXPECT_FALSE(s.bench_lone_rank);
   EXPECT_EQ(s.bench_routing, Routing::kUniform);
@@ -51,7 +51,7 @@ TEST(LoadBenchTest, EveryFlag) {
   EXPECT_EQ(s.bench_input_len, 7);
   EXPECT_THAT(s.bench_output_lens, ElementsAre(2, 4));
   EXPECT_EQ(s.bench_reps, 9);
-  EXPECT_EQ(s.bench_temperature, 0.5);
+  EXPECT_EQ(s.temperature, 0.5);
   EXPECT_EQ(s.bench_json, "f");
   EXPECT_TRUE(s.bench_trace);
   EXPECT_TRUE(s.bench_lone_rank);

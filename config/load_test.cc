@@ -358,7 +358,13 @@ TEST_F(LoadTest, WhatIsLeftToTheDeviceIsTheDevices) {
   const Settings cpu = Load({});
   EXPECT_EQ(cpu.block_size, 16);
   EXPECT_EQ(cpu.max_num_batched_tokens, 512);
-  EXPECT_EQ(cpu.kv_cache_memory, int64_t{1} << 30);
+  EXPECT_EQ(cpu.kv_cache_memory, 0);  // by the model and the memory
+  EXPECT_EQ(Load({"--nnodes=2", "--tensor-parallel-size=2", "--master-addr=127.0.0.1",
+                  "--node-key=0123456789abcdef"})
+                .kv_cache_memory,
+            int64_t{1} << 30);
+  EXPECT_EQ(Load({"--device=torch"}).kv_cache_memory, int64_t{1} << 30);
+  EXPECT_EQ(LoadSettings({"bench"}, {})->settings.kv_cache_memory, int64_t{1} << 30);
   const Settings gpu = Load({"--device=cuda"});
   EXPECT_EQ(gpu.block_size, 64);
   EXPECT_EQ(gpu.max_num_batched_tokens, 8192);

@@ -75,8 +75,8 @@ A flag wins over the environment, and the environment over the file.
 
 constexpr std::string_view kBehindSettings = R"(.SH INSTEAD OF SERVING
 .TP
-\fB\-\-help\fR, \fB\-\-version\fR
-Print the list of settings, or the version.
+\fB\-\-help\fR, \fB\-\-help\-all\fR, \fB\-\-version\fR
+Print the commands and the settings that most need, all settings, or the version.
 .TP
 \fB\-\-print\-settings\-table\fR
 Print the settings as a Markdown table.

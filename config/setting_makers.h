@@ -70,6 +70,30 @@ inline Setting Real(const About& about, double Settings::*member, double least, 
               });
 }
 
+// Makes a setting without a default. `above_least`: `least` itself is not allowed.
+inline Setting OptionalReal(const About& about, std::optional<double> Settings::*member,
+                            double least, double most, bool above_least = false) {
+  return Make(about,
+              StrCat("a number ", above_least ? "above " : "from ", least,
+                     above_least ? ", at most " : " to ", most),
+              "", member, [=](std::string_view text) -> std::optional<double> {
+                const auto number = ParseReal(text);
+                if (!number || *number < least || *number > most) return {};
+                if (above_least && *number == least) return {};
+                return number;
+              });
+}
+
+inline Setting OptionalWhole(const About& about, std::optional<int32_t> Settings::*member,
+                             int32_t least, int32_t most) {
+  return Make(about, StrCat("a whole number from ", least, " to ", most), "", member,
+              [=](std::string_view text) -> std::optional<int32_t> {
+                const auto number = ParseNumber<int32_t>(text);
+                if (!number || *number < least || *number > most) return {};
+                return number;
+              });
+}
+
 // `or_zero`: 0 is allowed as well.
 inline Setting Size(const About& about, int64_t Settings::*member, int64_t least, int64_t most,
                     bool or_zero = false) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ enum class Command {
   kGet,
   kList,
   kRemove,
+  kChat,
   kPrintKernels,
   kUsage,  // nothing was asked for: print what to do
 };
@@ -63,12 +65,24 @@ struct Settings {
   std::string reasoning_parser = "auto";
   bool enable_auto_tool_choice = true;
 
+  // Sampling, for requests that do not say it. Unset: as generation_config has it.
+  std::optional<double> temperature;
+  std::optional<double> top_p;
+  std::optional<int32_t> top_k;
+  std::optional<double> min_p;
+  std::optional<double> typical_p;
+  std::optional<double> repetition_penalty;
+  std::optional<double> frequency_penalty;
+  std::optional<double> presence_penalty;
+  std::optional<int32_t> max_tokens;
+
   // Engine.
   Device device = Device::kCpu;
   int32_t threads = 0;        // 0: all cores
   int32_t max_model_len = 0;  // positions; 0: the model's
   int32_t max_num_seqs = 256;
-  // 0, until LoadSettings puts the device's own in its place; a GPU's kv_cache_memory stays 0.
+  // 0, until LoadSettings puts the device's own in its place; kv_cache_memory stays 0 on a GPU, and
+  // on the CPU until its size follows from the model and the memory (server/doctor/memory_plan.h).
   int32_t max_num_batched_tokens = 0;
   int32_t itl_slo_ms = 0;       // 0: by what a step's decoding rows take
   int32_t block_size = 0;       // tokens
@@ -152,7 +166,8 @@ struct Settings {
   int64_t fake_token_us = 10;
   std::string fake_answer;  // empty: predictable characters
 
-  bool dry_run = false;  // print the plan of memory instead of serving
+  bool dry_run = false;    // print the plan of memory instead of serving
+  int64_t gpu_memory = 0;  // of the plan, bytes of each GPU; 0: of the GPU that is there
 
   // millraced bench.
   std::vector<int32_t> bench_batch_sizes = {1};
@@ -160,7 +175,6 @@ struct Settings {
   std::vector<int32_t> bench_output_lens = {16, 144};
   std::vector<BenchPoint> bench_points;  // empty: made of the three above
   int32_t bench_reps = 3;
-  double bench_temperature = 0;
   std::string bench_json;  // empty: none
   std::string bench_peer;  // empty: none
   bool bench_trace = false;
@@ -170,6 +184,11 @@ struct Settings {
   // millraced health.
   Probe probe = Probe::kReady;
   Duration probe_timeout = std::chrono::seconds(3);
+
+  // millraced chat.
+  std::string chat_url;     // a server's; empty: the model is served for the chat alone
+  std::string chat_system;  // empty: none
+  std::string chat_prompt;  // empty: messages come from the input
 
   std::string config;  // the file that settings were read from; empty: none
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -21,6 +22,8 @@ using setting_makers::Defaults;
 using setting_makers::IsText;
 using setting_makers::List;
 using setting_makers::Make;
+using setting_makers::OptionalReal;
+using setting_makers::OptionalWhole;
 using setting_makers::Path;
 using setting_makers::Real;
 using setting_makers::Size;
@@ -124,13 +127,68 @@ std::vector<Setting> ModelSettings() {
   };
 }
 
+// The ranges are those of requests (scheduler/sampling_params.h).
+std::vector<Setting> SamplingSettings() {
+  return {
+      OptionalReal({"temperature", "T",
+                    "of requests that do not say it, as all in this group; 0: the likeliest token. "
+                    "Without it: as --generation-config has it, or else 1; in bench 0"},
+                   &Settings::temperature, 0, 2),
+      ForServing(OptionalReal({"top-p", "P", "keep the likeliest tokens of this probability"},
+                              &Settings::top_p, 0, 1, /*above_least=*/true)),
+      ForServing(OptionalWhole({"top-k", "N", "keep as many of the likeliest tokens; 0, -1: all"},
+                               &Settings::top_k, -1, std::numeric_limits<int32_t>::max())),
+      ForServing(OptionalReal(
+          {"min-p", "P", "drop tokens below this share of the likeliest token's probability"},
+          &Settings::min_p, 0, 1)),
+      ForServing(
+          OptionalReal({"typical-p", "P", "keep the most typical tokens of this probability"},
+                       &Settings::typical_p, 0, 1, /*above_least=*/true)),
+      ForServing(OptionalReal(
+          {"repetition-penalty", "R", "divides the logits of tokens that the text has; 1: none"},
+          &Settings::repetition_penalty, 0, 100, /*above_least=*/true)),
+      ForServing(OptionalReal(
+          {"frequency-penalty", "F", "subtracted for each time that the answer has a token"},
+          &Settings::frequency_penalty, -2, 2)),
+      ForServing(OptionalReal({"presence-penalty", "F", "subtracted once the answer has a token"},
+                              &Settings::presence_penalty, -2, 2)),
+      ForServing(OptionalWhole({"max-tokens", "TOKENS",
+                                "of answers to requests that do not say it. Without it: as "
+                                "--generation-config has it, or else as many as fit"},
+                               &Settings::max_tokens, 1, kMaxTokens)),
+  };
+}
+
+std::vector<Setting> ChatSettings() {
+  return {
+      Text({"url", "URL",
+            "the server to talk to, http://127.0.0.1:8000; its key is --api-key. Without it the "
+            "model is served for the chat alone"},
+           "http:// or https:// with a host", &Settings::chat_url,
+           [](std::string_view url) {
+             const bool plain = url.starts_with("http://");
+             return (plain || url.starts_with("https://")) && url.size() > (plain ? 7u : 8u);
+           }),
+      Text({"system", "TEXT", "what the model is told before the chat"}, "a line of text",
+           &Settings::chat_system, [](std::string_view) { return true; }),
+      Text({"prompt", "TEXT",
+            "a message; its answer is printed, and the chat ends. A second word on the command "
+            "line is the same"},
+           "a line of text", &Settings::chat_prompt, [](std::string_view) { return true; }),
+  };
+}
+
 std::vector<Setting> EngineSettings() {
   return {
       Choice({"device", "DEVICE",
               "what the model runs on: our code for CPUs, an NVIDIA GPU, or LibTorch on the CPU, "
               "the reference for both; fake runs no model and takes a stated time"},
              &Settings::device, std::array<std::string_view, 4>{"cpu", "cuda", "torch", "fake"}),
-      Whole({"threads", "N", "compute threads; 0: one for each core"}, &Settings::threads, 0, 1024),
+      Whole({"threads", "N",
+             "compute threads; 0: one for each core that this process may use, by its affinity and "
+             "its "
+             "control group's quota (cpu.max)"},
+            &Settings::threads, 0, 1024),
       Whole({"max-model-len", "TOKENS",
              "longest sequence, prompt and answer together; 0: the model's own limit"},
             &Settings::max_model_len, 0, kMaxTokens),
@@ -147,8 +205,10 @@ std::vector<Setting> EngineSettings() {
       Whole({"block-size", "TOKENS", "tokens in a block of the KV cache; 0: 16, on a GPU 64"},
             &Settings::block_size, 0, 256, 16),
       Size({"kv-cache-memory", "SIZE",
-            "memory of the KV cache; 0: 1GiB, taken from the system as it is first used; on a GPU "
-            "what --gpu-memory-utilization leaves"},
+            "memory of the KV cache, on the CPU taken from the system as it is first used; 0: on "
+            "the CPU half of what is free beside the weights (a control group's limit counts), but "
+            "no more than --max-num-seqs sequences of full length take; on a GPU what "
+            "--gpu-memory-utilization leaves; else 1GiB"},
            &Settings::kv_cache_memory, int64_t{1} << 20, int64_t{16} << 40, /*or_zero=*/true),
       Choice({"kv-cache-dtype", "TYPE",
               "of keys and values; auto: float16, on a GPU bfloat16 and float16 (values beyond "
@@ -364,6 +424,11 @@ std::vector<Setting> LogSettings() {
                })),
       ForServing(Switch("log-prompts", "let log lines hold the text of prompts and answers",
                         &Settings::log_prompts)),
+      ForServing(Size({"gpu-memory", "SIZE",
+                       "with --dry-run --device cuda: plan for GPUs with this much memory, as "
+                       "141GiB, that need not be there; 0: for the GPU that is"},
+                      &Settings::gpu_memory, int64_t{1} << 30, int64_t{16} << 40,
+                      /*or_zero=*/true)),
       ForServing(Switch("dry-run",
                         "print how much memory the model, its KV cache and the rest will take, and "
                         "end: with 0 if the machine has it, else with 1",
@@ -419,7 +484,6 @@ std::vector<Setting> BenchSettings() {
            ParsePoint),
       Whole({"reps", "N", "timed runs of each length; one more goes before them"},
             &Settings::bench_reps, 1, 1000),
-      Real({"temperature", "T", "0: the likeliest token"}, &Settings::bench_temperature, 0, 2),
       Path({"json", "FILE", "write all figures there too"}, &Settings::bench_json),
       Path({"peer", "FILE",
             "figures to stand beside these: what --json wrote in another run, or llama-bench -o "
@@ -459,6 +523,14 @@ std::string Dashed(std::string_view name) {
   return dashed;
 }
 
+// Returns whether the setting is about a server's clients, of which `millraced chat` is the only
+// one.
+bool ConnectsClients(const Setting& setting) {
+  return setting.name != "api-key" &&
+         (setting.group == "Endpoints" || setting.group == "Access" || setting.group == "TLS" ||
+          setting.group == "Life" || setting.name == "dry-run" || setting.name == "gpu-memory");
+}
+
 }  // namespace
 
 const std::vector<Setting>& SettingsTable() {
@@ -471,6 +543,7 @@ const std::vector<Setting>& SettingsTable() {
       }
     };
     add("Model", ModelSettings());
+    add("Sampling", SamplingSettings());
     add("Engine", EngineSettings());
     add("Endpoints", ForServing(EndpointSettings()));
     add("Access", ForServing(AccessSettings()));
@@ -483,6 +556,7 @@ const std::vector<Setting>& SettingsTable() {
     add(kFakeDeviceGroup, FakeDeviceSettings());
     add(kBenchGroup, BenchSettings());
     add(kHealthGroup, ForServing(HealthSettings()));
+    add(kChatGroup, ForServing(ChatSettings()));
     return all;
   }();
   return *table;
@@ -493,7 +567,12 @@ bool IsFor(const Setting& setting, Command command) {
     case Command::kServe:
     case Command::kDoctor:
     case Command::kUsage:
-      return setting.group != kBenchGroup && setting.group != kHealthGroup;
+      return setting.group != kBenchGroup && setting.group != kHealthGroup &&
+             setting.group != kChatGroup;
+    case Command::kChat:
+      return setting.group == kChatGroup ||
+             (setting.group != kNodesGroup && IsFor(setting, Command::kServe) &&
+              !ConnectsClients(setting));
     case Command::kBench:
       return !setting.serving_only;
     case Command::kHealth:

@@ -61,6 +61,9 @@ inline constexpr std::string_view kBenchGroup = "Bench (millraced bench)";
 // These belong to `millraced health`, and are refused where it serves.
 inline constexpr std::string_view kHealthGroup = "Health (millraced health)";
 
+// These belong to `millraced chat`, and are refused as flags of other commands.
+inline constexpr std::string_view kChatGroup = "Chat (millraced chat)";
+
 }  // namespace millrace
 
 #endif  // MILLRACE_CONFIG_SETTINGS_TABLE_H_

@@ -30,6 +30,7 @@ struct Exchange {
   HttpReply response;
   size_t header_bytes = 0;
   HttpClient::Sink sink;
+  bool wants_errors = false;
   bool enough = false;  // the sink returned false
   size_t unwanted_bytes = 0;
   std::optional<SteadyTime> unwanted_since;
@@ -59,7 +60,8 @@ size_t OnHeader(const char* data, size_t size, size_t count, void* user) {
 size_t OnBody(const char* data, size_t size, size_t count, void* user) {
   auto& exchange = *static_cast<Exchange*>(user);
   // The body of an error or redirect adds nothing to its headers.
-  if (exchange.response.status < 200 || exchange.response.status > 299) {
+  const int status = exchange.response.status;
+  if (!(exchange.wants_errors && status > 399) && (status < 200 || status > 299)) {
     const SteadyTime now = Clock::Real().Now();
     if (!exchange.unwanted_since.has_value()) exchange.unwanted_since = now;
     exchange.unwanted_bytes += size * count;
@@ -155,7 +157,10 @@ absl::StatusOr<HttpReply> HttpClient::SendOnce(const HttpRequest& request, bool 
   if (handle_ == nullptr) return absl::InternalError("libcurl cannot be initialized");
   CURL* const curl = Handle(handle_.get());
   curl_easy_reset(curl);
-  Exchange exchange{.response = {.url = request.url}, .sink = sink, .stop = stop_};
+  Exchange exchange{.response = {.url = request.url},
+                    .sink = sink,
+                    .wants_errors = request.wants_errors,
+                    .stop = stop_};
   std::array<char, CURL_ERROR_SIZE> detail = {};
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, detail.data());
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());

@@ -27,6 +27,7 @@ struct HttpRequest {
   std::optional<std::string> body;
   std::string content_type;                                  // of the body
   std::vector<std::pair<std::string, std::string>> headers;  // more ones, with a body
+  bool wants_errors = false;  // the sink gets the bodies of errors, too
   // Sent as "Authorization: Bearer …" to the scheme, host and port of `url` only.
   std::string token;
   std::optional<std::pair<int64_t, int64_t>> range;  // bytes [first, second)
@@ -53,7 +54,8 @@ absl::StatusOr<std::string> RedirectTarget(const std::string& url, const std::st
 // environment (https_proxy and the like).
 class HttpClient {
  public:
-  // Receives a successful response's body piece by piece. Returns false to end the request.
+  // Receives a successful response's body, or any with wants_errors, piece by piece. Returns false
+  // to end the request.
   using Sink = absl::FunctionRef<bool(const HttpReply&, std::string_view)>;
 
   // Requests end with Cancelled once `stop` is true. It must outlive the client.

@@ -37,12 +37,14 @@ field() { sed -E "s/.*\"$1\": *\"?([^\",}]+).*/\1/" "$ready"; }
   cat <<TEXT
 
 Millrace serves $name
-  HTTP  $base   (OpenAI's API)
-  gRPC  127.0.0.1:$(field grpc)   (millrace.v1.Inference, reflection on)
-  admin http://127.0.0.1:$(field admin)   (metrics)
-Stop it with Ctrl-C. Paste this into another terminal for a streamed answer:
+  console  http://127.0.0.1:$(field admin)/   (chat with it in a browser)
+  HTTP     $base   (OpenAI's API)
+  gRPC     127.0.0.1:$(field grpc)   (millrace.v1.Inference, reflection on)
+Stop it with Ctrl-C. In another terminal, a chat, and an answer as programs get it:
 
-curl -N $base/v1/chat/completions -H 'Content-Type: application/json' -d '{"model": "$name", "stream": true, "messages": [{"role": "user", "content": "Why is the sky blue?"}]}'
+build/millraced chat --url $base
+
+curl $base/v1/chat/completions -H 'Content-Type: application/json' -d '{"model": "$name", "temperature": 0, "max_tokens": 100, "messages": [{"role": "user", "content": "Why is the sky blue?"}]}'
 
 TEXT
   rm -f "$ready"

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/time/time.h"
 #include "base/address_range.h"
+#include "base/control_group.h"
+#include "base/strings.h"
 #include "config/help.h"
+#include "config/value.h"
 
 namespace millrace {
 namespace {
@@ -48,8 +50,7 @@ HttpOptions MakeBaseOptions(const Settings& settings, size_t share_of_descriptor
 }  // namespace
 
 int ShareOfCores(int of_cores, int least, int most) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores / of_cores, least, most);
+  return std::clamp(UsableCores() / of_cores, least, most);
 }
 
 TlsFiles TlsFilesOf(const Settings& settings) {
@@ -73,6 +74,10 @@ HttpOptions MakeHttpOptions(const Settings& settings, TlsServer* tls) {
   http.port = static_cast<uint16_t>(settings.http_port);
   http.listens = !SharesPort(settings);
   http.allowed_origins = settings.allowed_origins;
+  // Clients of other machines cannot reach it.
+  if (IsLoopback(settings.host) && settings.admin_port != 0) {
+    http.console = StrCat("http://127.0.0.1:", settings.admin_port, "/");
+  }
   http.threads = ShareOfCores(4, 1, 8);
   http.transport = MakeTransportRules(settings, tls);
   return http;

@@ -1,4 +1,4 @@
-// millraced: serves a model until it is told to stop; `millraced bench` measures one, and
+// millraced: serves a model until it is told to stop; `millraced chat` talks to one, and
 // `millraced health` asks a running server for its health; config/commands.cc lists the others.
 //
 // Exit status: 0 after a drain, a signal while a model is fetched or loaded, a measurement, and for
@@ -26,6 +26,7 @@
 #include "executors/factory.h"
 #include "formats/shrunk_files.h"
 #include "server/bench/bench.h"
+#include "server/chat/chat.h"
 #include "server/doctor/doctor.h"
 #include "server/doctor/memory_plan.h"
 #include "server/health.h"
@@ -118,6 +119,20 @@ absl::StatusOr<bool> DryRun(Settings settings) {
   if (!plan.ok()) return ExplainModelError(settings, path, plan.status());
   std::fputs(MemoryPlanText(*plan).c_str(), stdout);
   return plan->fits();
+}
+
+int Chat(Startup startup) {
+  // The terminal is the conversation's.
+  if (!startup.values.contains("log")) startup.settings.log = "warning";
+  startup.given.clear();
+  absl::Status status = SetUp(startup);
+  if (status.ok()) status = RunChat(startup);
+  if (!status.ok()) {
+    std::fprintf(stderr, "millraced chat: %s\n", std::string(status.message()).c_str());
+  }
+  std::fflush(nullptr);
+  FlushLogs(std::chrono::seconds(1));
+  std::_Exit(status.ok() ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
 int Health(const Settings& settings) {
@@ -264,6 +279,7 @@ int Run(int argc, char** argv) {
   if (startup->command == Command::kPrintKernels) return PrintKernels();
   if (startup->command == Command::kHealth) return Health(startup->settings);
   if (startup->command == Command::kBench) return Bench(*startup);
+  if (startup->command == Command::kChat) return Chat(*std::move(startup));
   if (startup->command != Command::kServe || startup->settings.dry_run) return RunCommand(*startup);
   return Serve(*startup, [argc, argv] { return LoadSettings(argc, argv); });
 }

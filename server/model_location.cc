@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -105,12 +106,19 @@ absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::s
                   .progress = progress});
 }
 
-absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
-                                                      const std::string& model_path) {
+namespace {
+
+// Returns the defaults of the files that settings.generation_config chooses.
+absl::StatusOr<SamplingDefaults> DefaultsOfFiles(const Settings& settings,
+                                                 const std::string& model_path) {
   const bool own = settings.generation_config == "auto";
   const std::string& folder = own ? model_path : settings.generation_config;
   std::error_code error;
   const bool is_folder = std::filesystem::is_directory(folder, error);
+  if (own && settings.model.empty() && settings.device != Device::kFake) {
+    // As its authors sample it; a model of this size talks nonsense at a temperature of 1.
+    return MakeSamplingDefaults({.temperature = 0.2f, .top_p = 0.9f});
+  }
   if (settings.generation_config == "vllm" || (own && !is_folder)) return SamplingDefaults();
   if (!is_folder) {
     return absl::NotFoundError(absl::StrCat("generation-config: ", Printable(folder),
@@ -134,6 +142,26 @@ absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
   if (!defaults.ok()) {
     return Annotate(defaults.status(), "generation-config (vllm does without)");
   }
+  return defaults;
+}
+
+}  // namespace
+
+absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
+                                                      const std::string& model_path) {
+  MILLRACE_ASSIGN_OR_RETURN(SamplingDefaults defaults, DefaultsOfFiles(settings, model_path));
+  const auto take = [](const auto& set, auto& value) {
+    if (set.has_value()) value = static_cast<std::decay_t<decltype(value)>>(*set);
+  };
+  take(settings.temperature, defaults.params.temperature);
+  take(settings.top_p, defaults.params.top_p);
+  take(settings.top_k, defaults.params.top_k);
+  take(settings.min_p, defaults.params.min_p);
+  take(settings.typical_p, defaults.params.typical_p);
+  take(settings.repetition_penalty, defaults.params.repetition_penalty);
+  take(settings.frequency_penalty, defaults.params.frequency_penalty);
+  take(settings.presence_penalty, defaults.params.presence_penalty);
+  if (settings.max_tokens.has_value()) defaults.max_tokens = settings.max_tokens;
   return defaults;
 }
 

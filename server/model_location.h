@@ -29,7 +29,7 @@ absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::s
                                           LoadProgress* progress = nullptr);
 
 // Loads the sampling defaults that settings.generation_config chooses: those of the model's folder,
-// of another one, or vLLM's own.
+// of another one, or vLLM's own; values that settings themselves have (--temperature) go first.
 absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
                                                       const std::string& model_path);
 

@@ -25,6 +25,7 @@
 #include "engine/text_set.h"
 #include "executors/factory.h"
 #include "server/device_spec.h"
+#include "server/doctor/memory_plan.h"
 #include "server/endpoint_options.h"
 #include "server/guard/listen.h"
 #include "server/key_ring.h"
@@ -106,8 +107,13 @@ std::string Describe(const EngineInfo& info) {
     defaults.push_back(StrCat(name, " ", value));
   }
   if (!defaults.empty()) {
-    kLog.Info("requests that do not say it are sampled as generation_config.json has it: ",
-              JoinList(defaults));
+    kLog.Info("requests that do not say it are sampled with: ", JoinList(defaults));
+  }
+  const int64_t cached = int64_t{info.num_blocks} * info.block_size;
+  if (info.embedding_size == 0 && cached < info.max_model_len) {
+    kLog.Warning(
+        "the KV cache holds ", cached, " tokens, fewer than a sequence of ", info.max_model_len,
+        " has: longer ones are refused; raise --kv-cache-memory, or lower --max-model-len");
   }
   return absl::StrCat(info.model_name, " (", info.architecture, ", at most ", info.max_model_len,
                       " tokens, ", info.num_blocks, " KV blocks of ", info.block_size, ")");
@@ -145,10 +151,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings, 
                                               server->frontend_.metrics().registry()));
   }
   const auto begin_serving = [&]() -> absl::Status {
-    auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
-    absl::Status begun = server->LoadModel(std::move(events), stop);
-    const absl::Status opened = endpoints.get();
-    if (begun.ok()) begun = opened;
+    // A port that is taken is told before minutes go into a model.
+    MILLRACE_RETURN_IF_ERROR(server->OpenEndpoints());
+    const absl::Status begun = server->LoadModel(std::move(events), stop);
     if (begun.ok() || server->nodes_ == nullptr) return begun;
     return EndStart(*server->nodes_, begun, stop);
   };
@@ -164,14 +169,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings, 
   server->grpc_->UpdateHealth();
 
   const Ports& ports = server->ports_;
-  kLog.Info(
-      "serving ", Describe(*server->model_), ": HTTP ", HostAndPort(settings.host, ports.http),
-      ", gRPC ", HostAndPort(settings.host, ports.grpc), ", admin 127.0.0.1:", ports.admin,
-      ports.metrics == 0 ? ""
-                         : StrCat(", metrics ", HostAndPort(settings.metrics_host, ports.metrics)),
-      "; ready after ",
-      absl::FormatDuration(absl::Milliseconds(
-          absl::ToInt64Milliseconds(absl::FromChrono(Clock::Real().Now() - begin)))));
+  kLog.Info("serving ", Describe(*server->model_), ": HTTP ",
+            HostAndPort(settings.host, ports.http), ", gRPC ",
+            HostAndPort(settings.host, ports.grpc), ", console http://127.0.0.1:", ports.admin, "/",
+            ports.metrics == 0
+                ? ""
+                : StrCat(", metrics ", HostAndPort(settings.metrics_host, ports.metrics)),
+            "; ready after ",
+            absl::FormatDuration(absl::Milliseconds(
+                absl::ToInt64Milliseconds(absl::FromChrono(Clock::Real().Now() - begin)))));
   if (!settings.ready_file.empty()) {
     if (absl::Status status = WriteReadyFile(settings.ready_file, ports); !status.ok()) {
       if (server->nodes_ != nullptr) return EndStart(*server->nodes_, status, stop);
@@ -221,7 +227,9 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   });
   ModelSpec model = MakeModelSpec(settings_, path);
   model.progress = &progress;
-  auto executor = LoadExecutor(model, MakeDeviceSpec(settings_), nodes_.get());
+  Settings sized = settings_;
+  SizeKvCache(path, sized);
+  auto executor = LoadExecutor(model, MakeDeviceSpec(sized), nodes_.get());
   auto loaded_text = text.get();
   MILLRACE_RETURN_IF_ERROR(ExplainModelError(settings_, path, executor.status()));
   MILLRACE_RETURN_IF_ERROR(

@@ -133,7 +133,7 @@ def test_its_generation_config_says_how_it_is_sampled(start_server, tmp_path):
     server = start_server(*flags)
     models = httpx.get(server.http + "/v1/models").text
     assert '"default_sampling_params":{"temperature":0,"top_k":5,"max_tokens":3}' in models
-    assert "generation_config.json has it: temperature 0, top_k 5, max_tokens 3" in server.log.read_text()
+    assert "sampled with: temperature 0, top_k 5, max_tokens 3" in server.log.read_text()
     assert "generation_config.json has what is not followed: no_repeat_ngram_size\n" in server.log.read_text()
     greedy, tokens = ask(server)
     assert tokens == 3 and ask(server) == ask(server, temperature=0) == (greedy, 3)

@@ -58,7 +58,7 @@ def test_everything_is_installed(installed):
 def test_the_manual_page_is_one(installed):
     page = run("man", "--warnings", "-l", installed / "share/man/man8/millraced.8.gz", env={**os.environ, "MANPAGER": "cat", "MANWIDTH": "96", "LC_ALL": "C.UTF-8"})
     assert not re.search(r":\d+: (warning|error)", page)
-    flags = re.findall(r"^  (--\S+)", run(program(), "--help"), re.M)
+    flags = re.findall(r"^  (--\S+)", run(program(), "--help-all"), re.M)
     assert len(flags) > 40
     for flag in flags:
         assert flag.rstrip(",") in page
@@ -91,7 +91,7 @@ def test_systemd_takes_the_unit_with_the_part_for_gpus(installed, tmp_path):
 
 def test_the_unit_waits_for_the_drain(installed):
     unit = (installed / "lib/systemd/system/millraced.service").read_text()
-    drain = re.search(r"--drain-timeout TIME\n.*\n\s+\[.*default (\d+)s\]", run(program(), "--help"))
+    drain = re.search(r"--drain-timeout TIME\n.*\n\s+\[.*default (\d+)s\]", run(program(), "--help-all"))
     # Beyond it: a second for the last words to clients, ten for a device that hangs.
     assert int(re.search(r"^TimeoutStopSec=(\d+)$", unit, re.M)[1]) >= int(drain[1]) + 11
 

@@ -155,7 +155,7 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
   Print(ContextText(context) + "\n" + PointsHead(on_gpu, peer ? &*peer : nullptr));
   const ProgressLine progress;
   MeasureOptions options = {.reps = settings.bench_reps,
-                            .temperature = static_cast<float>(settings.bench_temperature),
+                            .temperature = static_cast<float>(settings.temperature.value_or(0)),
                             .read_gpu = on_gpu};
   std::vector<MeasuredPoint> measured;
   int num_void = 0;

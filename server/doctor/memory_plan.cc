@@ -23,6 +23,8 @@ constexpr uint64_t kCudaContext = uint64_t{1} << 30;
 constexpr uint64_t kLogitTokens = 128;  // of which the CPU has logits at a time
 constexpr uint64_t kHeadMultiple = 16;  // the CPU pads heads to
 
+constexpr std::string_view kCache = "KV cache";
+
 uint64_t Elements(const TensorInfo& tensor) {
   uint64_t elements = 1;
   for (const int64_t size : tensor.shape) elements *= static_cast<uint64_t>(size);
@@ -100,12 +102,18 @@ absl::StatusOr<uint64_t> KvTokenBytes(const ModelConfig& config, const Settings&
   return uint64_t{2} * config.layers.size() * shape.kv_heads * head * element;
 }
 
+uint64_t LongestSequence(const ModelConfig& config, const Settings& settings) {
+  const auto most = static_cast<uint64_t>(config.context_length);
+  return settings.max_model_len > 0
+             ? std::min<uint64_t>(static_cast<uint64_t>(settings.max_model_len), most)
+             : most;
+}
+
 std::string CacheNote(uint64_t bytes, uint64_t token_bytes, const ModelConfig& config,
                       const Settings& settings) {
   const uint64_t block = token_bytes * settings.block_size;
   const uint64_t tokens = bytes / block * settings.block_size;
-  const uint64_t length =
-      settings.max_model_len > 0 ? settings.max_model_len : config.context_length;
+  const uint64_t length = LongestSequence(config, settings);
   std::string note = StrCat(tokens, " tokens in blocks of ", settings.block_size);
   if (!config.encoder.has_value()) {
     note += tokens < length ? StrCat("; too few for one sequence of ", length, " (--max-model-len)")
@@ -139,25 +147,41 @@ std::string WeightsNote(const OpenedModel& model) {
                 model.tensors->tensors().size(), " tensors");
 }
 
+// Returns the bytes of a KV cache that no setting sizes, `rest` bytes being taken beside it: a
+// block at the least, without which the model cannot run.
+uint64_t CpuCacheBytes(uint64_t rest, uint64_t available, uint64_t token, const ModelConfig& config,
+                       const Settings& settings) {
+  const auto block_size = static_cast<uint64_t>(settings.block_size);
+  const uint64_t block = token * block_size;
+  const uint64_t blocks_each =
+      (LongestSequence(config, settings) + block_size - 1) / block_size + 1;
+  const uint64_t most = blocks_each * block * static_cast<uint64_t>(settings.max_num_seqs);
+  const uint64_t half = (available - std::min(available, rest)) / 2;
+  return std::max(std::min(half, most) / block, uint64_t{1}) * block;
+}
+
 absl::StatusOr<MemoryPlan> PlanCpu(const Settings& settings, const OpenedModel& model) {
   MemoryPlan plan{.place = "memory"};
   Add(plan, "weights", WeightBytes(model, settings), WeightsNote(model));
-  MILLRACE_ASSIGN_OR_RETURN(const uint64_t token, KvTokenBytes(model.config, settings));
-  auto cache = static_cast<uint64_t>(settings.kv_cache_memory);
-  if (model.config.encoder.has_value()) {
-    const uint64_t blocks = settings.max_num_batched_tokens / settings.block_size +
-                            static_cast<uint64_t>(settings.max_num_seqs);
-    cache = std::min(cache, kMaxStepsInFlight * blocks * token * settings.block_size);
-  }
-  const uint64_t block = token * settings.block_size;
-  Add(plan, "KV cache", cache / block * block,
-      CacheNote(cache, token, model.config, settings) + "; taken as it is first used");
   Add(plan, "step buffers", StepBytes(model.config, settings), "estimate");
   Add(plan, "program and vocabulary",
       kProgram + kVocabularyEntry * static_cast<uint64_t>(model.config.vocab_size), "estimate");
   const MachineMemory memory = ReadMachineMemory();
   plan.available = memory.usable();
   plan.available_note = std::string(memory.limited_by());
+  MILLRACE_ASSIGN_OR_RETURN(const uint64_t token, KvTokenBytes(model.config, settings));
+  const uint64_t block = token * settings.block_size;
+  auto cache = static_cast<uint64_t>(settings.kv_cache_memory);
+  if (model.config.encoder.has_value()) {
+    const uint64_t blocks = settings.max_num_batched_tokens / settings.block_size +
+                            static_cast<uint64_t>(settings.max_num_seqs);
+    const uint64_t most = kMaxStepsInFlight * blocks * block;
+    cache = cache == 0 ? most : std::min(cache, most);
+  } else if (cache == 0) {
+    cache = CpuCacheBytes(plan.total, *plan.available, token, model.config, settings);
+  }
+  Add(plan, std::string(kCache), cache / block * block,
+      CacheNote(cache, token, model.config, settings) + "; taken as it is first used");
   return plan;
 }
 
@@ -171,7 +195,11 @@ absl::StatusOr<MemoryPlan> PlanCuda(const Settings& settings, const OpenedModel&
   MILLRACE_ASSIGN_OR_RETURN(const uint64_t all_ranks_token, KvTokenBytes(model.config, settings));
   const uint64_t token = std::max<uint64_t>(all_ranks_token / ranks, 1);
   const absl::StatusOr<DriverFacts> driver = ReadDriver();
-  if (driver.ok() && !driver->gpus.empty()) {
+  if (settings.gpu_memory > 0) {
+    plan.available = static_cast<uint64_t>(settings.gpu_memory_utilization *
+                                           static_cast<double>(settings.gpu_memory));
+    plan.available_note = "of --gpu-memory (--gpu-memory-utilization)";
+  } else if (driver.ok() && !driver->gpus.empty()) {
     const size_t index = settings.devices.empty() ? 0 : settings.devices[0];
     const GpuFacts& gpu = driver->gpus[std::min(index, driver->gpus.size() - 1)];
     const auto share =
@@ -188,7 +216,7 @@ absl::StatusOr<MemoryPlan> PlanCuda(const Settings& settings, const OpenedModel&
       cache = *plan.available - plan.total;
     }
   }
-  Add(plan, "KV cache", cache, CacheNote(cache, token, model.config, settings));
+  Add(plan, std::string(kCache), cache, CacheNote(cache, token, model.config, settings));
   return plan;
 }
 
@@ -211,6 +239,18 @@ absl::StatusOr<MemoryPlan> PlanMemory(const Settings& settings, const std::strin
   MILLRACE_ASSIGN_OR_RETURN(const OpenedModel model,
                             OpenModel(path, MakeModelSpec(settings, path).runner));
   return settings.device == Device::kCuda ? PlanCuda(settings, model) : PlanCpu(settings, model);
+}
+
+void SizeKvCache(const std::string& path, Settings& settings) {
+  if (settings.device != Device::kCpu || settings.kv_cache_memory != 0) return;
+  settings.kv_cache_memory = int64_t{1} << 30;
+  Settings unsized = settings;
+  unsized.kv_cache_memory = 0;
+  const absl::StatusOr<MemoryPlan> plan = PlanMemory(unsized, path);
+  if (!plan.ok()) return;  // who loads the model says why
+  for (const MemoryPart& part : plan->parts) {
+    if (part.name == kCache) settings.kv_cache_memory = static_cast<int64_t>(part.bytes);
+  }
 }
 
 std::string Mebibytes(uint64_t bytes) {
@@ -237,7 +277,8 @@ std::string MemoryPlanText(const MemoryPlan& plan) {
                                      " are missing. Lower --kv-cache-memory, "
                                      "round the weights (--quantization), "
                                      "or take a smaller model.\n")
-              : "How much there is, is unknown: no driver answers.\n";
+              : "How much there is, is unknown: no driver answers. --gpu-memory SIZE plans for a "
+                "GPU that is not here.\n";
   return text;
 }
 

@@ -35,6 +35,11 @@ struct MemoryPlan {
 // fake device. Unimplemented: a package (.pt2), or --device torch. Other errors are OpenModel's.
 absl::StatusOr<MemoryPlan> PlanMemory(const Settings& settings, const std::string& path);
 
+// Sets settings.kv_cache_memory to what the plan has, where it is 0 and the model at `path` runs on
+// the CPU: half of the memory that is free beside the rest of the plan, but no more than
+// max_num_seqs sequences of full length take. Where nothing can be planned: 1 GiB.
+void SizeKvCache(const std::string& path, Settings& settings);
+
 // Returns the plan as a table, and a line that says whether the machine has as much.
 std::string MemoryPlanText(const MemoryPlan& plan);
 
