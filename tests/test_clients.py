@@ -201,7 +201,8 @@ def test_a_forced_call_needs_no_format(fake_server):
     assert [item.type for item in answer.output] == ["function_call"]
     Person.model_validate_json(answer.output[0].arguments)
     # Where the model decides it is a call or the format, here of one schema.
-    last = client.responses.create(**kwargs | {"tools": [tool | {"strict": True}]}, reasoning={"effort": "none"}).output[-1]
+    asked = kwargs | {"tools": [tool | {"strict": True}], "max_output_tokens": 2000, "parallel_tool_calls": False}
+    last = client.responses.create(**asked, reasoning={"effort": "none"}).output[-1]
     Person.model_validate_json(last.arguments if last.type == "function_call" else last.content[0].text)
 
 
