@@ -33,7 +33,7 @@ TEST(CallTextTest, IsReadByTheParserOfItsFormat) {
       given += call.arguments;
     }
     EXPECT_EQ(called, "get_time");
-    EXPECT_EQ(ParseOrdered(given).value_or(OrderedJson()).dump(), arguments);
+    EXPECT_EQ(ParseOrdered(given, JsonLimits()).value_or(OrderedJson()).dump(), arguments);
   }
 }
 

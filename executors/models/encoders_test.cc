@@ -9,6 +9,7 @@
 #include "executors/cpu/cpu_executor.h"
 #include "executors/models/encoder_reference.h"
 #include "executors/tiny_model_test_util.h"
+#include "formats/families/family.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

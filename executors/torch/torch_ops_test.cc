@@ -16,6 +16,7 @@
 #include "executors/models/encoder_reference.h"
 #include "executors/tiny_model_test_util.h"
 #include "executors/torch/op_by_op_test_util.h"
+#include "formats/families/family.h"
 #include "formats/family_twins.h"
 #include "formats/open_model.h"
 #include "gtest/gtest.h"

@@ -128,7 +128,7 @@ void ReadTurn(FieldReader& message, const std::string& path, const OrderedJson& 
   }
   if (role == "system") {
     if (message.Find("content") == nullptr) return message.FailMissing("content", "a string");
-    ReadSystemText(message, "content", path, turn.message.content);
+    ReadSystemText(message, "content", path, turn.message);
     return messages.push_back(std::move(turn.message));
   }
   const Json* content = message.Find("content");
