@@ -84,7 +84,7 @@ TEST(ChatFormatTest, EffortGoesToTemplatesThatReadIt) {
   chat.messages = {{.role = "user", .content = "q"}};
   chat.reasoning_effort = "low";
   EXPECT_EQ(Render("{{ reasoning_effort }}", chat), "low");
-  EXPECT_THAT(Render("x", chat), HasSubstr("reasoning_effort is \"low\"; allowed: none"));
+  EXPECT_EQ(Render("x", chat), "x");  // a hint
   chat.reasoning_effort = "none";
   EXPECT_EQ(Render("{{ enable_thinking }}", chat), "False");
   EXPECT_EQ(Render("x", chat), "x");

@@ -5,7 +5,8 @@
 
 namespace millrace {
 
-absl::StatusOr<SamplingDefaults> MakeSamplingDefaults(const GenerationConfig& config) {
+absl::StatusOr<SamplingDefaults> MakeSamplingDefaults(const GenerationConfig& config,
+                                                      std::string_view source) {
   SamplingDefaults defaults{.max_tokens = config.max_new_tokens};
   absl::Status status;
   ForEachSamplingField([&](const auto& field) {
@@ -14,8 +15,8 @@ absl::StatusOr<SamplingDefaults> MakeSamplingDefaults(const GenerationConfig& co
     defaults.params.*field.params = value;
     if (!field.number.Allows(value)) {
       status.Update(
-          absl::InvalidArgumentError(StrCat("generation_config.json: ", field.number.name, ": is ",
-                                            value, "; allowed: ", field.number.allowed)));
+          absl::InvalidArgumentError(StrCat(source, ": ", field.number.name, ": is ", value,
+                                            "; allowed: ", field.number.allowed)));
     }
   });
   if (!status.ok()) return status;

@@ -21,8 +21,9 @@ struct SamplingDefaults {
 };
 
 // Takes the values that the model's authors give, and for the others the declared defaults.
-// InvalidArgument names a value that a request may not have either.
-absl::StatusOr<SamplingDefaults> MakeSamplingDefaults(const GenerationConfig& config);
+// InvalidArgument names a value that a request may not have either, and where it stands: `source`.
+absl::StatusOr<SamplingDefaults> MakeSamplingDefaults(
+    const GenerationConfig& config, std::string_view source = "generation_config.json");
 
 // Sets the request's fields, before those that its client gives are read.
 void Apply(const SamplingDefaults& defaults, GenerateRequest* request);

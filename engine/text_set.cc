@@ -252,7 +252,8 @@ absl::StatusOr<std::optional<HeldAnswer>> TextSet::AnswerGrammar(
       format_.output);
 }
 
-absl::StatusOr<ThinkingMarkers> TextSet::Thinking(absl::Span<const Token> prompt) const {
+absl::StatusOr<ThinkingMarkers> TextSet::Thinking(const Chat* chat,
+                                                  absl::Span<const Token> prompt) const {
   const ReasoningFormat* reasoning = format_.output.reasoning();
   if (reasoning == nullptr || reasoning->harmony) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -262,7 +263,7 @@ absl::StatusOr<ThinkingMarkers> TextSet::Thinking(absl::Span<const Token> prompt
   }
   return ThinkingMarkers{.open = reasoning->think.open,
                          .close = reasoning->think.close,
-                         .inside = BeginsReasoning(nullptr, prompt)};
+                         .inside = BeginsReasoning(chat, prompt)};
 }
 
 std::unique_ptr<OutputParser> TextSet::MakeParser(const GenerateRequest& request,

@@ -70,7 +70,8 @@ class TextSet {
                                                           absl::Span<const Token> prompt) const;
   // Returns what is around the reasoning of an answer. InvalidArgument: the model has no reasoning
   // that is known, or has it in channels.
-  absl::StatusOr<ThinkingMarkers> Thinking(absl::Span<const Token> prompt) const;
+  // `chat` is the prompt's, and null for another prompt.
+  absl::StatusOr<ThinkingMarkers> Thinking(const Chat* chat, absl::Span<const Token> prompt) const;
   // Returns the special tokens whose texts a parser needs, ascending.
   const std::vector<Token>& marker_tokens() const { return marker_tokens_; }
   // Return the names of the parsers; empty for none.

@@ -1,11 +1,14 @@
 #include "formats/generation_config.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string_view>
 
 #include "base/status.h"
+#include "base/strings.h"
 #include "formats/folder_file.h"
+#include "formats/gguf.h"
 #include "formats/json_fields.h"
 
 namespace millrace {
@@ -62,6 +65,17 @@ absl::Status ReadInt(const JsonFields& fields, std::string_view name, int64_t mi
   return absl::OkStatus();
 }
 
+// Reads a key that holds a number of either kind.
+absl::StatusOr<std::optional<double>> ReadSampling(const GgufFile& file, std::string_view name) {
+  const std::string key = StrCat("general.sampling.", name);
+  const GgufValue* const value = file.Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (std::holds_alternative<double>(*value)) return file.Float(key);
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t number, file.Int(key, -kMost, kMost));
+  return static_cast<double>(number);
+}
+
 bool AsksForSomething(const Json& value, std::optional<double> neutral) {
   if (value.is_number()) return value.get<double>() != neutral;
   if (value.is_boolean()) return value.get<bool>();
@@ -88,6 +102,31 @@ absl::StatusOr<GenerationConfig> ReadGenerationConfig(const std::string& folder)
     if (value != nullptr && AsksForSomething(*value, field.neutral)) {
       config.not_followed.emplace_back(field.name);
     }
+  }
+  return config;
+}
+
+absl::StatusOr<GenerationConfig> ReadGgufSampling(const std::string& path) {
+  GenerationConfig config;
+  MILLRACE_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
+  const auto read = [&file](std::string_view name, auto* value) -> absl::Status {
+    MILLRACE_ASSIGN_OR_RETURN(const std::optional<double> number, ReadSampling(file, name));
+    if (number.has_value()) {
+      *value = static_cast<typename std::decay_t<decltype(*value)>::value_type>(*number);
+    }
+    return absl::OkStatus();
+  };
+  MILLRACE_RETURN_IF_ERROR(read("temp", &config.temperature));
+  MILLRACE_RETURN_IF_ERROR(read("top_k", &config.top_k));
+  MILLRACE_RETURN_IF_ERROR(read("top_p", &config.top_p));
+  MILLRACE_RETURN_IF_ERROR(read("min_p", &config.min_p));
+  MILLRACE_RETURN_IF_ERROR(read("penalty_repeat", &config.repetition_penalty));
+  // In llama.cpp what is below takes the likeliest token, or is off.
+  if (config.temperature.has_value()) config.temperature = std::max(*config.temperature, 0.0f);
+  if (config.top_k.has_value()) config.top_k = std::max(*config.top_k, -1);
+  for (const std::string_view name : {"xtc_probability", "mirostat"}) {
+    MILLRACE_ASSIGN_OR_RETURN(const std::optional<double> number, ReadSampling(file, name));
+    if (number.value_or(0) != 0) config.not_followed.push_back(StrCat("general.sampling.", name));
   }
   return config;
 }

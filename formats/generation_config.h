@@ -1,4 +1,5 @@
-// generation_config.json of a Hugging Face folder: how its authors want the model sampled.
+// How a model's authors want it sampled: generation_config.json of a Hugging Face folder, or the keys
+// general.sampling.* of a GGUF file.
 #ifndef MILLRACE_FORMATS_GENERATION_CONFIG_H_
 #define MILLRACE_FORMATS_GENERATION_CONFIG_H_
 
@@ -30,6 +31,10 @@ struct GenerationConfig {
 // INVALID_ARGUMENT for a file that is damaged, or a value out of range; it names the field. Which
 // tokens end an answer stands there too, and is the model's (open_model.h).
 absl::StatusOr<GenerationConfig> ReadGenerationConfig(const std::string& folder);
+
+// Reads general.sampling.* of a GGUF file, as llama.cpp's converter writes them. Errors are those of
+// GgufFile::Open, and InvalidArgument for a key of another type.
+absl::StatusOr<GenerationConfig> ReadGgufSampling(const std::string& path);
 
 }  // namespace millrace
 

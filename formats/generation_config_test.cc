@@ -74,5 +74,29 @@ TEST_F(GenerationConfigTest, NamesAValueOfAnotherType) {
   }
 }
 
+TEST_F(GenerationConfigTest, AGgufFileMayHaveItsOwn) {
+  const std::string path = folder_ + "/model.gguf";
+  GgufWriter().String("general.architecture", "llama").Write(path);
+  EXPECT_EQ(ReadGgufSampling(path)->temperature, std::nullopt);
+
+  GgufWriter full;
+  full.String("general.architecture", "llama");
+  full.Float32("general.sampling.temp", 0.5f);
+  full.Uint32("general.sampling.top_k", 20);
+  full.Float32("general.sampling.top_p", 0.75f);
+  full.Float32("general.sampling.min_p", 0.25f);
+  full.Float32("general.sampling.penalty_repeat", 1.5f);
+  full.Uint32("general.sampling.mirostat", 2);
+  full.Write(path);
+  const auto config = ReadGgufSampling(path);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->temperature, 0.5f);
+  EXPECT_EQ(config->top_k, 20);
+  EXPECT_EQ(config->top_p, 0.75f);
+  EXPECT_EQ(config->min_p, 0.25f);
+  EXPECT_EQ(config->repetition_penalty, 1.5f);
+  EXPECT_THAT(config->not_followed, ElementsAre("general.sampling.mirostat"));
+}
+
 }  // namespace
 }  // namespace millrace

@@ -108,6 +108,19 @@ absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::s
 
 namespace {
 
+// Returns the defaults of a model that is one file, of which GGUF may have some.
+absl::StatusOr<SamplingDefaults> DefaultsOfFile(const std::string& path) {
+  if (!path.ends_with(".gguf")) return SamplingDefaults();
+  constexpr std::string_view kSource = "general.sampling (--generation-config vllm does without it)";
+  const absl::StatusOr<GenerationConfig> config = ReadGgufSampling(path);
+  // A file that is no model is told of where it is loaded.
+  if (!config.ok()) return SamplingDefaults();
+  if (!config->not_followed.empty()) {
+    kLog.Warning("the file has what is not followed: ", JoinList(config->not_followed));
+  }
+  return MakeSamplingDefaults(*config, kSource);
+}
+
 // Returns the defaults of the files that settings.generation_config chooses.
 absl::StatusOr<SamplingDefaults> DefaultsOfFiles(const Settings& settings,
                                                  const std::string& model_path) {
@@ -119,7 +132,8 @@ absl::StatusOr<SamplingDefaults> DefaultsOfFiles(const Settings& settings,
     // As its authors sample it; a model of this size talks nonsense at a temperature of 1.
     return MakeSamplingDefaults({.temperature = 0.2f, .top_p = 0.9f});
   }
-  if (settings.generation_config == "vllm" || (own && !is_folder)) return SamplingDefaults();
+  if (settings.generation_config == "vllm") return SamplingDefaults();
+  if (own && !is_folder) return DefaultsOfFile(model_path);
   if (!is_folder) {
     return absl::NotFoundError(absl::StrCat("generation-config: ", Printable(folder),
                                             " is no folder; allowed: auto, vllm, or a folder with "

@@ -151,9 +151,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings, 
                                               server->frontend_.metrics().registry()));
   }
   const auto begin_serving = [&]() -> absl::Status {
-    // A port that is taken is told before minutes go into a model.
-    MILLRACE_RETURN_IF_ERROR(server->OpenEndpoints());
-    const absl::Status begun = server->LoadModel(std::move(events), stop);
+    auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
+    std::function<void()> on_failure = events.on_failure;
+    absl::Status begun = server->MeetNodes(std::move(events), stop);
+    // A port that is taken is told, to the other nodes too, before minutes go into a model.
+    const absl::Status opened = endpoints.get();
+    if (begun.ok()) begun = opened;
+    if (begun.ok()) begun = server->LoadModel(std::move(on_failure), stop);
     if (begun.ok() || server->nodes_ == nullptr) return begun;
     return EndStart(*server->nodes_, begun, stop);
   };
@@ -198,13 +202,11 @@ absl::Status Server::LoadInferEngine(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status Server::LoadModel(NodeEvents events, const std::atomic<bool>& stop) {
-  std::function<void()> on_failure = events.on_failure;
-  if (settings_.nnodes > 1) {
-    frontend_.progress().Begin("waiting for the other nodes");
-    MILLRACE_ASSIGN_OR_RETURN(nodes_, JoinNodes(settings_, std::move(events), stop));
-  }
-  return LoadModel(std::move(on_failure), stop);
+absl::Status Server::MeetNodes(NodeEvents events, const std::atomic<bool>& stop) {
+  if (settings_.nnodes == 1) return absl::OkStatus();
+  frontend_.progress().Begin("waiting for the other nodes");
+  MILLRACE_ASSIGN_OR_RETURN(nodes_, JoinNodes(settings_, std::move(events), stop));
+  return absl::OkStatus();
 }
 
 absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop) {

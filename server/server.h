@@ -65,7 +65,8 @@ class Server {
 
   absl::Status OpenEndpoints();
   absl::Status OpenSharedPort();
-  absl::Status LoadModel(NodeEvents events, const std::atomic<bool>& stop);
+  // Waits until the other nodes have come, where there are several.
+  absl::Status MeetNodes(NodeEvents events, const std::atomic<bool>& stop);
   absl::Status LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop);
   absl::Status LoadInferEngine(const std::string& path);
 

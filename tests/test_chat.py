@@ -124,6 +124,6 @@ def test_ctrl_c_ends_an_answer_and_ctrl_d_the_chat():
 
 @pytest.mark.model
 def test_a_first_answer_is_readable():
-    code, out, err = chat(os.environ["MILLRACE_MODEL"], "--temperature", "0", "--max-tokens", "60", text="What is the capital of France?\n")
+    code, out, err = chat(os.environ["MILLRACE_MODEL"], "--temperature", "0", "--max-tokens", "60", text="Why is the sky blue?\n")
     assert code == 0, err
-    assert "Paris" in out
+    assert "scatter" in out and len(out) < 600

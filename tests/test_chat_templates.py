@@ -72,7 +72,7 @@ def test_every_text_of_a_conversation_is_in_the_prompt(post):
     missing = [word for word in "alpha bravo charlie delta echo foxtrot golf hotel india juliett kilo lima mike november oscar papa quebec "
                "romeo".split() if word not in prompt]
     assert not missing, prompt
-    assert "The time" in prompt and prompt.count("{}") == 2
+    assert "The time" in prompt and prompt.count("{}") == 3  # two calls, and the tool without properties
 
 
 def test_answers_of_a_chat_come_back(post):

@@ -328,11 +328,11 @@ def test_list_says_what_another_tool_may_have_left_out(hub, tmp_path):
     assert cli("list", env=env)[1].splitlines()[1].endswith("complete")
 
 
-@pytest.mark.parametrize("name", ["../x", "a/..", "a/b:c", "a", "/etc", "a/b/c"])
+@pytest.mark.parametrize("name", ["../x", "a/..", "a/b:../c", "a/b:/c.gguf", "a", "/etc", "a/b/c"])
 def test_rm_takes_nothing_but_a_repositorys_name(name, tmp_path):
     code, _, err = cli("rm", name, env={"HF_HOME": str(tmp_path)})
     assert code == 1
-    assert "is no repository of the hub" in err
+    assert "is no model of the hub; allowed: org/name, which is removed with all its files, or org/name:FILE.gguf" in err
 
 
 def test_a_model_that_is_fetched_is_not_removed(hub, tmp_path):

@@ -372,4 +372,5 @@ def test_other_pages_of_this_machine_change_nothing(console):
             assert client.post("/admin/drain", json={}, headers={"Origin": origin}).status_code == 403
             assert client.post("/v1/chat/completions", json={}, headers={"Origin": origin}).status_code == 403
         assert client.post("/v1/chat/completions", json={}).status_code == 403
-        assert client.get(console.http + "/").status_code == 404
+        assert "/console/" not in client.get(console.http + "/", headers={"Accept": "text/html"}).text
+        assert client.get(console.http + "/console/main.js").status_code == 404

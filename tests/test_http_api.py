@@ -213,7 +213,7 @@ def test_health_version_and_metrics(fake_server):
 
 
 @pytest.mark.parametrize("method, path, kwargs, status", [
-    ("GET", "/nowhere", {}, 404), ("POST", "/", {}, 404), ("GET", "/v1/completions", {}, 405),
+    ("GET", "/nowhere", {}, 404), ("POST", "/nowhere", {}, 404), ("POST", "/", {}, 405), ("GET", "/v1/completions", {}, 405),
     ("DELETE", "/livez", {}, 405), ("POST", "/v1/completions", {"content": b"{}"}, 415),
     ("POST", "/v1/completions", {"data": {"prompt": "x"}}, 415),
     ("POST", "/v1/completions", {"content": b"{", "headers": {"Content-Type": "application/json"}}, 400),

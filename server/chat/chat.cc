@@ -145,11 +145,11 @@ class Terminal {
       // A thought is shown, dimmed, to people alone.
       if (on_terminal_ && !delta.reasoning.empty()) {
         if (!std::exchange(thinks, true)) Print("\033[2m");
-        Print(delta.reasoning);
+        Print(ForTerminal(delta.reasoning));
       }
       if (!delta.text.empty() && std::exchange(thinks, false)) Print("\033[0m\n\n");
       text += delta.text;
-      Print(delta.text);
+      Print(ForTerminal(delta.text));
       if (!delta.finish_reason.empty()) finish = delta.finish_reason;
     });
     if (thinks) Print("\033[0m");

@@ -22,6 +22,22 @@ constexpr char kHelp[] =
 
 }  // namespace
 
+std::string ForTerminal(std::string_view text) {
+  std::string shown;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are control characters, too.
+    const bool second_set =
+        byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    if (second_set) {
+      ++i;
+    } else if ((byte >= 0x20 && byte != 0x7F) || byte == '\n' || byte == '\t') {
+      shown += text[i];
+    }
+  }
+  return shown;
+}
+
 Conversation::Next Conversation::Take(std::string_view line, std::string& reply) {
   reply.clear();
   if (line.starts_with('/')) return Command(line, reply);

@@ -9,6 +9,10 @@
 
 namespace millrace {
 
+// Returns a model's text without what a terminal would take for orders: control characters but line
+// feeds and tabs.
+std::string ForTerminal(std::string_view text);
+
 class Conversation {
  public:
   // `system` may be empty: there is no such message then.

@@ -56,6 +56,11 @@ TEST(ConversationTest, Commands) {
   for (const char* word : {"/exit", "/bye", "/quit"}) EXPECT_EQ(chat.Take(word, reply), Next::kEnd);
 }
 
+TEST(ForTerminalTest, AModelGivesTheTerminalNoOrders) {
+  EXPECT_EQ(ForTerminal("a\033[2Jb\a\tc\nd\x7F\r"), "a[2Jb\tc\nd");
+  EXPECT_EQ(ForTerminal("\u00E9\u009Bx\u2014\U0001F600"), "\u00E9x\u2014\U0001F600");
+}
+
 TEST(ConversationTest, FieldsOfRequests) {
   Conversation chat("m", "");
   std::string reply;

@@ -201,6 +201,8 @@ TEST(MemoryPlanTest, SaysWhatIsMissing) {
 uint64_t PlannedWeights(const std::string& path, Quantization quantization) {
   Settings settings = Fake();
   settings.device = Device::kCpu;
+  settings.block_size = 16;
+  settings.kv_cache_memory = 1 << 20;
   settings.quantization = quantization;
   const auto plan = PlanMemory(settings, path);
   EXPECT_TRUE(plan.ok()) << plan.status();

@@ -189,7 +189,7 @@ TEST_F(ApiTest, Models) {
   EXPECT_EQ(list["object"], "list");
   EXPECT_EQ(list["data"], Json::parse(R"([{"id": "scripted", "object": "model",
       "created": 1700000000, "owned_by": "millrace", "root": "scripted", "parent": null,
-      "max_model_len": 2048, "architecture": "llama", "batch_invariant": true,
+      "max_model_len": 2048, "kv_cache_tokens": 1600, "architecture": "llama", "batch_invariant": true,
       "tensor_parallel_size": 1, "expert_parallel": false, "default_sampling_params": {}}])"));
   EXPECT_EQ(Json::parse(Get(api_, "/v1/models/scripted").body), list["data"][0]);
   EXPECT_EQ(Get(api_, "/v1/models/s%63ripted").status, 200);
