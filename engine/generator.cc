@@ -198,7 +198,8 @@ absl::Status Generator::Encode(const Choices& choices) {
   // A forced call leaves no reasoning that could be too long.
   if (generate.thinking_token_budget.has_value() &&
       parts_.text->ForcedCall(generate.prompt).empty()) {
-    absl::StatusOr<ThinkingMarkers> markers = parts_.text->Thinking(std::get_if<Chat>(&generate.prompt), prompt);
+    absl::StatusOr<ThinkingMarkers> markers =
+        parts_.text->Thinking(std::get_if<Chat>(&generate.prompt), prompt);
     if (!markers.ok()) return Annotate(markers.status(), generate.budget_field);
     thinking = *std::move(markers);
     // A grammar has reasoning at its beginning alone.

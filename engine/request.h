@@ -121,8 +121,8 @@ struct GenerateRequest {
   // Texts that the answer does not write with the tokens of their own (token_bounds.h).
   std::vector<std::string> bad_words;
 
-  // The prompt is a conversation that the client has rendered itself: what the model thinks may come
-  // before the answer, as in a Chat.
+  // The prompt is a conversation that the client has rendered itself: what the model thinks may
+  // come before the answer, as in a Chat.
   bool is_rendered_chat = false;
 
   // The grammar of the answer without what the model thinks before it, and the endpoint's name of

@@ -14,9 +14,8 @@ absl::StatusOr<SamplingDefaults> MakeSamplingDefaults(const GenerationConfig& co
     const auto value = (config.*field.config).value_or(field.number.otherwise);
     defaults.params.*field.params = value;
     if (!field.number.Allows(value)) {
-      status.Update(
-          absl::InvalidArgumentError(StrCat(source, ": ", field.number.name, ": is ", value,
-                                            "; allowed: ", field.number.allowed)));
+      status.Update(absl::InvalidArgumentError(StrCat(source, ": ", field.number.name, ": is ",
+                                                      value, "; allowed: ", field.number.allowed)));
     }
   });
   if (!status.ok()) return status;

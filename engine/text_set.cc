@@ -129,8 +129,7 @@ absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadlin
   const auto render = [&](const TemplateTraits& traits) -> absl::StatusOr<std::string> {
     OrderedJson variables = kwargs;
     MILLRACE_RETURN_IF_ERROR(AddTemplateVariables(chat, format_, traits, &variables));
-    return chosen.Render(TemplateMessages(chat, traits, format_.output), variables,
-                                  options);
+    return chosen.Render(TemplateMessages(chat, traits, format_.output), variables, options);
   };
   absl::StatusOr<std::string> text = render(chosen_traits);
   if (absl::IsInvalidArgument(text.status()) && UsesTools(chat)) {
@@ -232,8 +231,8 @@ AnswerStart TextSet::StartOf(const GenerateRequest& request, absl::Span<const To
   const std::string end = Decode(*tokenizer_, prompt, /*skip_special=*/false);
   const auto ends = [&](const std::string& close) { return Trim(end).ends_with(close); };
   const ThinkFormat& think = reasoning->think;
-  const bool over = ends(think.close) ||
-                    std::any_of(think.more_closes.begin(), think.more_closes.end(), ends);
+  const bool over =
+      ends(think.close) || std::any_of(think.more_closes.begin(), think.more_closes.end(), ends);
   return over ? AnswerStart::kContent : AnswerStart::kMayThink;
 }
 

@@ -1,5 +1,5 @@
-// How a model's authors want it sampled: generation_config.json of a Hugging Face folder, or the keys
-// general.sampling.* of a GGUF file.
+// How a model's authors want it sampled: generation_config.json of a Hugging Face folder, or the
+// keys general.sampling.* of a GGUF file.
 #ifndef MILLRACE_FORMATS_GENERATION_CONFIG_H_
 #define MILLRACE_FORMATS_GENERATION_CONFIG_H_
 
@@ -32,8 +32,8 @@ struct GenerationConfig {
 // tokens end an answer stands there too, and is the model's (open_model.h).
 absl::StatusOr<GenerationConfig> ReadGenerationConfig(const std::string& folder);
 
-// Reads general.sampling.* of a GGUF file, as llama.cpp's converter writes them. Errors are those of
-// GgufFile::Open, and InvalidArgument for a key of another type.
+// Reads general.sampling.* of a GGUF file, as llama.cpp's converter writes them. Errors are those
+// of GgufFile::Open, and InvalidArgument for a key of another type.
 absl::StatusOr<GenerationConfig> ReadGgufSampling(const std::string& path);
 
 }  // namespace millrace

@@ -94,9 +94,9 @@ absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string
   MILLRACE_RETURN_IF_ERROR(CheckFolderIsModel(folder));
   MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder, runner));
   if (HasSafetensors(folder)) {
-    MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFolder> files,
-                              SafetensorsFolder::Open(folder, base_name, *config.family,
-                                                      config.model.tied_embeddings));
+    MILLRACE_ASSIGN_OR_RETURN(
+        std::unique_ptr<SafetensorsFolder> files,
+        SafetensorsFolder::Open(folder, base_name, *config.family, config.model.tied_embeddings));
     if (config.model.encoder.has_value()) {
       const std::vector<DenseLayer>& dense = config.model.encoder->dense;
       for (size_t i = 0; i < dense.size(); ++i) {

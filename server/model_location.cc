@@ -111,7 +111,8 @@ namespace {
 // Returns the defaults of a model that is one file, of which GGUF may have some.
 absl::StatusOr<SamplingDefaults> DefaultsOfFile(const std::string& path) {
   if (!path.ends_with(".gguf")) return SamplingDefaults();
-  constexpr std::string_view kSource = "general.sampling (--generation-config vllm does without it)";
+  constexpr std::string_view kSource =
+      "general.sampling (--generation-config vllm does without it)";
   const absl::StatusOr<GenerationConfig> config = ReadGgufSampling(path);
   // A file that is no model is told of where it is loaded.
   if (!config.ok()) return SamplingDefaults();

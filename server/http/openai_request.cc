@@ -185,8 +185,8 @@ void ReadCompletion(FieldReader& fields, const DefaultsOf& defaults, ApiRequest&
   ReadCommon(fields, defaults, request);
   ReadBestOf(fields, request);
   // As in vLLM the smaller of the two defaults holds, OpenAI's and the model's.
-  options.max_tokens =
-      std::min(kDefaultCompletionTokens, options.default_max_tokens.value_or(kDefaultCompletionTokens));
+  options.max_tokens = std::min(kDefaultCompletionTokens,
+                                options.default_max_tokens.value_or(kDefaultCompletionTokens));
   fields.Read("max_tokens", options.max_tokens);
   fields.Read("echo", request.echo);
   if (request.echo && !options.suffix.empty()) {

@@ -142,8 +142,8 @@ TEST(OpenAiRequestTest, AnAnswerOfReasoningAloneComesBack) {
 }
 
 TEST(OpenAiRequestTest, TemplateVariablesKeepTheirOrder) {
-  const ApiRequest request = Parsed(
-      ApiKind::kChat, R"({"messages": [{"role": "user", "content": "hi"}],
+  const ApiRequest request =
+      Parsed(ApiKind::kChat, R"({"messages": [{"role": "user", "content": "hi"}],
           "chat_template_kwargs": {"z": {"y": 1, "b": 2}, "a": 1}})");
   EXPECT_EQ(std::get<Chat>(request.prompts.at(0)).template_kwargs, R"({"z":{"y":1,"b":2},"a":1})");
 }

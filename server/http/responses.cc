@@ -213,8 +213,7 @@ void ResponsesAnswer::Keep(std::string json) {
         answer.content += block.text;
         break;
       case AnswerBlock::Kind::kCall:
-        answer.tool_calls.push_back(
-            {.id = block.id, .name = block.name, .arguments = block.text});
+        answer.tool_calls.push_back({.id = block.id, .name = block.name, .arguments = block.text});
         break;
     }
   }
