@@ -47,10 +47,7 @@ app.kubernetes.io/name: {{ .Release.Name }}
 {{- if gt (int .Values.gpus) 1 }}{{ $_ := set $values "MILLRACE_TENSOR_PARALLEL_SIZE" .Values.gpus }}{{ end }}
 {{- else }}
 {{- $_ := set $values "MILLRACE_MODEL" (.Values.model | default "bartowski/SmolLM2-135M-Instruct-GGUF:Q4_0") }}
-{{- if not .Values.resources }}
-{{- $_ := set $values "MILLRACE_THREADS" "4" }}
-{{- $_ := set $values "MILLRACE_KV_CACHE_MEMORY" "1GiB" }}
-{{- end }}
+{{- if not .Values.resources }}{{ $_ := set $values "MILLRACE_KV_CACHE_MEMORY" "1GiB" }}{{ end }}
 {{- end }}
 {{- if .Values.keys.secret }}{{ $_ := set $values "MILLRACE_KEYS" "/etc/millrace/keys/keys.json" }}{{ end }}
 {{- with .Values.tls }}
