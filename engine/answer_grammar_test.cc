@@ -83,7 +83,7 @@ TEST(AnswerGrammarTest, AFunctionWithoutParametersGetsNone) {
 }
 
 TEST(AnswerGrammarTest, AForcedCallInventsNoMembers) {
-  const auto one = [](std::string parameters) {
+  const auto one = [](const std::string& parameters) {
     return Forced("f", R"([{"function":{"name":"f","parameters":)" + parameters + "}}]");
   };
   const Chat closed = one(R"({"type":"object","properties":{"a":{"type":"object",
@@ -111,7 +111,7 @@ TEST(AnswerGrammarTest, ElementsAreHeldToTheirSchemas) {
   EXPECT_TRUE(Takes(Forced("f"), "qwen3_coder", "<parameter=n>\n1\n</parameter>\n</function>"));
   EXPECT_FALSE(Takes(Forced("f"), "qwen3_coder", "<parameter=n>\nx\n</parameter>\n</function>"));
   EXPECT_FALSE(Takes(Forced("f"), "qwen3_coder", "</function>"));
-  const auto value = [](std::string schema, std::string_view text) {
+  const auto value = [](const std::string& schema, std::string_view text) {
     const std::string tools =
         R"([{"function":{"name":"f","strict":true,"parameters":{"properties":{"v":)" + schema +
         R"(},"required":["v"],"$defs":{"zip":{"type":"string","pattern":"^[0-9]{5}$"}}}}}])";
@@ -177,26 +177,26 @@ struct Form {
 std::vector<Form> Forms() {
   const std::string ds = "<｜tool▁calls▁begin｜>", de = "<｜tool▁calls▁end｜>";
   const std::string kimi = "<|tool_calls_section_begin|>";
-  const auto kimi_call = [](std::string name, std::string arguments) {
+  const auto kimi_call = [](const std::string& name, const std::string& arguments) {
     return "<|tool_call_begin|>functions." + name + "<|tool_call_argument_begin|>" + arguments +
            "<|tool_call_end|>";
   };
-  const auto v3 = [](std::string name, std::string arguments) {
+  const auto v3 = [](const std::string& name, const std::string& arguments) {
     return "<｜tool▁call▁begin｜>function<｜tool▁sep｜>" + name + "\n```json\n" + arguments +
            "\n```<｜tool▁call▁end｜>";
   };
-  const auto coder = [](std::string value) {
+  const auto coder = [](const std::string& value) {
     return "<tool_call>\n<function=f>\n<parameter=n>\n" + value +
            "\n</parameter>\n</function>\n</tool_call>";
   };
-  const auto glm = [](std::string value) {
+  const auto glm = [](const std::string& value) {
     return "<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>" + value + "</arg_value>\n</tool_call>";
   };
-  const auto minimax = [](std::string value) {
+  const auto minimax = [](const std::string& value) {
     return "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">" + value +
            "</parameter>\n</invoke>\n";
   };
-  const auto v32 = [](std::string value) {
+  const auto v32 = [](const std::string& value) {
     return "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"n\" "
            "string=\"false\">" +
            value + "</｜DSML｜parameter>\n</｜DSML｜invoke>\n";

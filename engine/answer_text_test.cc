@@ -130,7 +130,7 @@ TEST(AnswerTextTest, BeginsWithTheSpaceOfThePromptsLastWord) {
 
 // Returns the answer that these bytes make, with the parsers of Qwen 3. `inside`: the prompt has
 // opened the reasoning.
-OutputEvent Parsed(GenerateRequest request, std::string_view text, bool inside,
+OutputEvent Parsed(const GenerateRequest& request, std::string_view text, bool inside,
                    bool separates = true) {
   const ByteTokenizer tokenizer;
   const auto format = *OutputFormat::Choose("", "hermes", "qwen3");

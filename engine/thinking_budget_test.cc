@@ -109,7 +109,7 @@ TEST(ThinkingBudgetTest, ReasoningMayBeAtTheBeginningAlone) {
 
 TEST(ThinkingBudgetTest, NarrowsAGrammarsMask) {
   ThinkingBudget budget = Make(1, /*inside=*/true);
-  const auto allowed = [&](std::shared_ptr<const TokenMask> mask) {
+  const auto allowed = [&](const std::shared_ptr<const TokenMask>& mask) {
     std::vector<Token> tokens;
     for (Token token = 0; token < 160; ++token) {
       if (MaskAllows(**budget.Narrow(mask), token)) tokens.push_back(token);

@@ -149,7 +149,7 @@ TEST(HfConfigTest, ReadsOtherSpellings) {
 
 // The values are those of transformers 5.23's configuration classes.
 TEST(HfConfigTest, WhatIsLeftOutHasItsClassesDefault) {
-  const auto read = [](const char* architecture, std::vector<const char*> missing) {
+  const auto read = [](const char* architecture, const std::vector<const char*>& missing) {
     Json json = Qwen3();
     json["architectures"] = {architecture};
     for (const char* field : missing) json.erase(field);

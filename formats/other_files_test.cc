@@ -39,7 +39,7 @@ class OtherFilesTest : public ::testing::Test {
     const absl::StatusOr<OpenedModel> model =
         OpenModel(name.empty() ? folder_ : StrCat(folder_, "/", name));
     if (model.ok()) return "no error";
-    const std::string message(model.status().message());
+    std::string message(model.status().message());
     EXPECT_THAT(message, Not(HasSubstr(folder_)));
     return message;
   }

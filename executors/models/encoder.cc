@@ -97,7 +97,7 @@ class EncoderLoader {
 
   absl::StatusOr<Layer> LoadLayer(int index, AttentionSpec spec) {
     const std::string block = StrCat("blk.", index, ".");
-    Layer layer{.spec = spec};
+    Layer layer{.spec = std::move(spec)};
     const bool pre = config_.layers[index].norms == NormPlacement::kPre;
     if (pre && index > 0) {
       MILLRACE_ASSIGN_OR_RETURN(layer.attention_input, Norm(block + "attn_norm"));

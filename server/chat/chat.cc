@@ -102,7 +102,7 @@ class Terminal {
       Print(reply);
       if (next == Conversation::Next::kEnd) return absl::OkStatus();
       if (next == Conversation::Next::kRead) continue;
-      if (const absl::Status status = Answer(); !status.ok()) {
+      if (absl::Status status = Answer(); !status.ok()) {
         if (!on_terminal_) return status;
         std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
       }
@@ -141,7 +141,7 @@ class Terminal {
     std::string text;
     std::string finish;
     bool thinks = false;
-    const absl::Status status = client_.Ask(conversation_.Request(), [&](const ChatDelta& delta) {
+    absl::Status status = client_.Ask(conversation_.Request(), [&](const ChatDelta& delta) {
       // A thought is shown, dimmed, to people alone.
       if (on_terminal_ && !delta.reasoning.empty()) {
         if (!std::exchange(thinks, true)) Print("\033[2m");

@@ -20,9 +20,9 @@ void Append(OutputDelta from, OutputDelta* out) {
 
 class ThinkParser : public OutputParser {
  public:
-  ThinkParser(const ThinkFormat& format, bool inside, std::vector<std::string> call_opens,
+  ThinkParser(const ThinkFormat& format, bool inside, const std::vector<std::string>& call_opens,
               NextParser make_next)
-      : scanner_(MarkersOf(format, std::move(call_opens), &marks_)),
+      : scanner_(MarkersOf(format, call_opens, &marks_)),
         answer_scanner_({format.answer_close}),
         make_next_(std::move(make_next)),
         next_(make_next_()),
@@ -56,7 +56,7 @@ class ThinkParser : public OutputParser {
   enum class State { kBegin, kReasoning, kAfter, kContent };
 
   static std::vector<std::string> MarkersOf(const ThinkFormat& format,
-                                            std::vector<std::string> call_opens,
+                                            const std::vector<std::string>& call_opens,
                                             std::vector<ThinkMark>* marks) {
     std::vector<std::string> markers;
     const auto add = [&](const std::string& text, ThinkMark mark) {
@@ -251,9 +251,9 @@ class ThinkParser : public OutputParser {
 }  // namespace
 
 std::unique_ptr<OutputParser> MakeThinkParser(const ThinkFormat& format, bool inside,
-                                              std::vector<std::string> call_opens,
+                                              const std::vector<std::string>& call_opens,
                                               NextParser next) {
-  return std::make_unique<ThinkParser>(format, inside, std::move(call_opens), std::move(next));
+  return std::make_unique<ThinkParser>(format, inside, call_opens, std::move(next));
 }
 
 }  // namespace millrace

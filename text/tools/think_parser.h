@@ -34,7 +34,8 @@ using NextParser = std::function<std::unique_ptr<OutputParser>()>;
 //
 // `inside`: the prompt has already written the opening marker.
 std::unique_ptr<OutputParser> MakeThinkParser(const ThinkFormat& format, bool inside,
-                                              std::vector<std::string> call_opens, NextParser next);
+                                              const std::vector<std::string>& call_opens,
+                                              NextParser next);
 
 }  // namespace millrace
 
