@@ -1,4 +1,4 @@
-// What a control group (a container, a slice of systemd) leaves this process: version 2 and 1.
+// The CPU quota and memory limits of the control groups around this process, versions 1 and 2.
 #ifndef MILLRACE_BASE_CONTROL_GROUP_H_
 #define MILLRACE_BASE_CONTROL_GROUP_H_
 

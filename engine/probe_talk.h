@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-// What must be seen of a tool: its name, its description and its parameter.
+// These texts show that a prompt has a tool: its name, its description and its parameter.
 inline constexpr std::string_view kToolMarks[] = {"probe_tool", "probe_about", "probe_argument"};
 
 inline std::string ProbeTools() {

@@ -42,7 +42,7 @@ class TextSet {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const TokenizerInfo& info() const { return info_; }
   bool has_chat_template() const { return chat_template_.ok(); }
-  // What the chat template writes; of no meaning without one.
+  // Returns what the chat template writes. Meaningless without a chat template.
   const TemplateTraits& template_traits() const { return format_.traits; }
 
   // Returns InvalidArgument if a text of so many bytes certainly has more than `max_tokens` tokens.

@@ -51,7 +51,7 @@ void ThinkingBudget::ForceWhereSpent() {
   if (inside_ && left_ <= 0) forcing_ = closing_;
 }
 
-// Of an answer that has reasoning at its beginning or nowhere.
+// Looks for reasoning at the beginning of the answer, the only place where it may stand.
 void ThinkingBudget::FindBeginning(std::string_view bytes) {
   tail_ += bytes;
   // A special token's name is framed.
