@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `make lint`: clang-format over every tracked C++ file, clang-tidy over what changed, which must also compile file by file.
-#   scripts/lint.sh [format|tidy|tidy-all|fix]   tidy: clang-tidy alone; tidy-all: over every file; fix: let clang-format rewrite what
-#     it would refuse
+#   scripts/lint.sh [format|tidy|tidy-all|alone|fix]   tidy: clang-tidy alone; tidy-all: over every file; alone: whether what changed
+#     compiles file by file; fix: let clang-format rewrite what it would refuse
 # Changes are those since changes_base (scripts/common.sh), plus uncommitted ones.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
@@ -60,9 +60,9 @@ cmake -S . -B build -G Ninja -DMILLRACE_TESTS=ON --log-level=WARNING >/dev/null
 python3 scripts/tidy.py build
 mapfile -t files < <(changed | sort -u | compiled)
 if [ ${#files[@]} -eq 0 ]; then
-  say "clang-tidy: nothing changed"
+  say "nothing changed"
   exit 0
 fi
 build_quietly build proto # generates the files that others include
-python3 scripts/tidy.py build "$JOBS" "${files[@]}"
-[ "$what" != both ] || python3 scripts/tidy.py build "$JOBS" --alone "${files[@]}"
+[ "$what" = alone ] || python3 scripts/tidy.py build "$JOBS" "${files[@]}"
+[[ $what != both && $what != alone ]] || python3 scripts/tidy.py build "$JOBS" --alone "${files[@]}"

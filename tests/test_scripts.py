@@ -1,5 +1,8 @@
-"""The scripts that check the tree: which files are compiled as one (scripts/batches.py), what tests took (scripts/total.py)."""
+"""The scripts that check the tree: which files are compiled as one (scripts/batches.py), what tests took
+(scripts/total.py), which steps a slow machine left out for how long (scripts/finished.py)."""
+import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -111,3 +114,71 @@ def test_clang_tidy_reads_each_file_of_a_batch_without_what_is_precompiled(tmp_p
     assert [(entry["file"], entry["command"]) for entry in entries] == [
         ("/src/c.cc", "ccache c++ -O2 -o c.o -c /src/c.cc"), ("/src/a.cc", "c++ -O2 -o u.o -c /src/a.cc"),
         ("/src/b.cc", "c++ -O2 -o u.o -c /src/b.cc")]
+
+
+def test_clang_tidy_judges_the_sources_of_every_folder_that_a_batch_includes():
+    for path in SCRIPTS.parent.glob("[a-z]*/**/*.cc"):
+        name = path.relative_to(SCRIPTS.parent)
+        if not name.parts[0].startswith("build"):
+            assert re.search(tidy.SOURCES, str(path)), name
+    assert not re.search(tidy.SOURCES, str(SCRIPTS.parent / "base" / "status.h"))
+
+
+class Landings:
+    """A repository with a commit on each of several days, and finished.py run in it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / ".ci").mkdir()
+        self("git", "init", "--quiet")
+
+    def __call__(self, *command, **environment):
+        return subprocess.run(command, cwd=self.folder, env={**os.environ, **environment}, check=False, capture_output=True, text=True)
+
+    def commit(self, day):
+        date = f"2026-05-{day:02}T12:00:00+0000"
+        self("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "-m", "x", GIT_AUTHOR_DATE=date,
+             GIT_COMMITTER_DATE=date)
+        return self("git", "rev-parse", "HEAD").stdout.strip()
+
+    def finished(self, *arguments):
+        return self(sys.executable, str(SCRIPTS / "finished.py"), *arguments)
+
+
+def test_a_step_is_overdue_after_three_landings_without_it(tmp_path):
+    repository = Landings(tmp_path)
+    first = repository.commit(1)
+    assert repository.finished("overdue", "a").returncode == 1  # never finished
+    repository.finished("record", "a")
+    assert repository.finished("since", "a").stdout.strip() == first
+    for day in (2, 2, 2, 3, 4):  # commits of one day are one landing
+        repository.commit(day)
+    repository.finished("record", "b")
+    assert repository.finished("overdue", "a", "b").returncode == 0
+    assert repository.finished("order", "b", "a").stdout.split() == ["a", "b"]
+    repository.commit(5)
+    late = repository.finished("overdue", "a", "b")
+    assert late.returncode == 1 and late.stdout.startswith("a: not finished for 4 landings")
+    repository.finished("record", "a")
+    assert repository.finished("overdue", "a", "b").returncode == 0
+
+
+def test_a_step_that_never_finished_is_as_old_as_the_record(tmp_path):
+    repository = Landings(tmp_path)
+    repository.commit(1)
+    repository.finished("record", "b")
+    repository("git", "add", ".ci/finished")
+    for day in (2, 3, 4, 5):
+        repository.commit(day)
+    assert repository.finished("overdue", "a").returncode == 0
+    repository.commit(6)
+    assert repository.finished("overdue", "a").stdout.startswith("a: not finished for 4 landings")
+
+
+def test_a_commit_that_is_not_in_this_clone_counts_as_none(tmp_path):
+    repository = Landings(tmp_path)
+    repository.commit(1)
+    (tmp_path / ".ci" / "finished").write_text("a\t" + "0" * 40 + "\n")
+    assert repository.finished("since", "a").stdout == ""
+    assert repository.finished("overdue", "a").returncode == 1
+    assert repository.finished("order", "b", "a").stdout.split() == ["b", "a"]
