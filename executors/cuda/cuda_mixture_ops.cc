@@ -72,7 +72,9 @@ void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation
                              bool sorted_output) {
   const kernels::sm90::GroupedWeight& weight = *linear.grouped;
   const int pairs = rows != nullptr ? rows->pairs : tokens;
-  kernels::sm90::GroupedConfig config = kernels::sm90::DefaultGroupedConfig(weight, pairs);
+  kernels::sm90::GroupedConfig config = rows != nullptr
+                                            ? kernels::sm90::DefaultGroupedConfig(weight, pairs)
+                                            : kernels::sm90::DenseFourBitConfig(weight, tokens);
   if (rows != nullptr) config.tile_tokens = rows->tile_rows;
   const int64_t weight_bytes =
       rows != nullptr ? TouchedBytes(linear, pairs / linear.chosen) : BytesOf(weight);

@@ -10,6 +10,7 @@
 #include "executors/cuda/operand_bytes.h"
 #include "executors/cuda/weights.h"
 #include "kernels/gemm/four_bit.h"
+#include "kernels/gemm/sm90/grouped_linear.h"
 
 namespace millrace::cuda {
 namespace {
@@ -35,30 +36,32 @@ kernels::GemmDesc DescOf(const CudaLinear& linear, int64_t rows) {
 }  // namespace
 
 CudaExpansion DescribeExpansion(int64_t rows, int64_t stride) {
-  const int64_t from = rows <= kNarrowRows ? kExpandNarrowFrom : kExpandWideFrom;
   const int64_t pieces = (Bf16Bytes(rows, stride) + kMostBytes - 1) / kMostBytes;
-  if (pieces == 1) return {.from_tokens = from, .piece_rows = rows};
+  if (pieces == 1) return {.piece_rows = rows};
   const int64_t fair = (rows + pieces - 1) / pieces;
-  return {.from_tokens = from, .piece_rows = std::min(rows, RoundUp(fair, kernels::kFourBitRows))};
+  return {.piece_rows = std::min(rows, RoundUp(fair, kernels::kFourBitRows))};
 }
 
 bool Expands(const CudaLinear& linear, int64_t tokens) {
-  return linear.expansion.has_value() && tokens >= linear.expansion->from_tokens;
+  return linear.expansion.has_value() && tokens >= kExpandFrom &&
+         kernels::sm90::ExpandingIsFaster(*linear.grouped, static_cast<int>(tokens));
 }
 
 size_t ExpansionBytes(const CudaWeights& weights, int64_t max_tokens) {
   int64_t most = 0;
+  if (max_tokens < kExpandFrom) return 0;
   for (const CudaLinear& linear : weights.linears) {
-    if (!Expands(linear, max_tokens)) continue;
+    if (!linear.expansion.has_value()) continue;
     most = std::max(most, Bf16Bytes(linear.expansion->piece_rows, linear.weight.stride));
   }
   return static_cast<size_t>(most);
 }
 
 absl::Status MakeExpansion(CudaWeights& weights, kernels::LinearPlanner& planner) {
-  const int64_t max_tokens = planner.options().max_tokens;
+  const size_t bytes = ExpansionBytes(weights, planner.options().max_tokens);
+  if (bytes == 0) return absl::OkStatus();
   for (CudaLinear& linear : weights.linears) {
-    if (!Expands(linear, max_tokens)) continue;
+    if (!linear.expansion.has_value()) continue;
     CudaExpansion& expansion = *linear.expansion;
     const int64_t last = linear.weight.rows % expansion.piece_rows;
     std::string error;
@@ -68,13 +71,11 @@ absl::Status MakeExpansion(CudaWeights& weights, kernels::LinearPlanner& planner
       return absl::UnimplementedError(StrCat("a linear with four-bit weights: ", error));
     }
     for (const kernels::LinearPlan* const plan : {expansion.plan, expansion.last_plan}) {
-      if (kernels::ReadsWeightEarly(plan, expansion.from_tokens)) {
+      if (kernels::ReadsWeightEarly(plan, kExpandFrom)) {
         return absl::InternalError("the plan of an expanded weight reads it too early");
       }
     }
   }
-  const size_t bytes = ExpansionBytes(weights, max_tokens);
-  if (bytes == 0) return absl::OkStatus();
   MILLRACE_ASSIGN_OR_RETURN(weights.expansion, DeviceMemory::Allocate(bytes, "expanded weights"));
   return absl::OkStatus();
 }

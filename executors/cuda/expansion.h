@@ -1,7 +1,7 @@
 // Linears with four-bit weights in long steps: their weights are expanded to BF16, each in turn
 // into one workspace of the rank, and multiplied as BF16 weights are. The kernels for four bits
 // unpack a weight again for each tile of tokens, and of weights with few rows they have too few
-// tiles for all SMs: from some number of tokens on that costs more than to expand.
+// tiles for all SMs: with many tokens that costs more than to expand.
 #ifndef MILLRACE_EXECUTORS_CUDA_EXPANSION_H_
 #define MILLRACE_EXECUTORS_CUDA_EXPANSION_H_
 
@@ -16,17 +16,13 @@ namespace millrace::cuda {
 struct CudaLinear;
 struct CudaWeights;
 
-// The fewest tokens of a step that expands a weight, with up to kNarrowRows rows and with more
-// (measured on an H200: docs/experiments/experts.md). For up to 128 tokens the plans of BF16
-// weights are kernels that read weights before the kernel before them, which expands, has ended.
-inline constexpr int64_t kNarrowRows = 8192;
-inline constexpr int64_t kExpandNarrowFrom = 129;
-inline constexpr int64_t kExpandWideFrom = 193;
+// The fewest tokens of a step that may expand a weight. For up to 128 the plans of BF16 weights are
+// kernels that read weights before the kernel before them, which expands, has ended.
+inline constexpr int64_t kExpandFrom = 129;
 
 // The way in which a weight is expanded: in pieces of rows, one at a time.
 struct CudaExpansion {
-  int64_t from_tokens;  // the fewest of a step that expands it
-  int64_t piece_rows;   // of the weight's rows; a multiple of kFourBitRows, or all
+  int64_t piece_rows;  // of the weight's rows; a multiple of kFourBitRows, or all
   const kernels::LinearPlan* plan = nullptr;       // of a piece
   const kernels::LinearPlan* last_plan = nullptr;  // of the last one, which may have fewer rows
 };
@@ -34,7 +30,8 @@ struct CudaExpansion {
 // Returns the expansion, without plans, of a weight with so many rows and padded columns.
 CudaExpansion DescribeExpansion(int64_t rows, int64_t stride);
 
-// Returns whether a step of so many tokens expands the linear's weight.
+// Returns whether a step of so many tokens expands the linear's weight: where that is faster
+// (kernels/gemm/sm90/dense_tiles.h).
 bool Expands(const CudaLinear& linear, int64_t tokens);
 
 // Returns the bytes of the workspace for steps of up to `max_tokens` tokens. The weights may be

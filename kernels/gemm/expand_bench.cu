@@ -71,7 +71,7 @@ class Linear {
          .output = output_.get(),
          .output_type = Type::kBf16,
          .output_stride = shape_.gated ? shape_.rows / 2 : shape_.rows,
-         .config = sm90::DefaultGroupedConfig(weight, tokens)},
+         .config = sm90::DenseFourBitConfig(weight, tokens)},
         stream);
   }
   cudaError_t Expand(int copy, int64_t first, int64_t rows, cudaStream_t stream) const {

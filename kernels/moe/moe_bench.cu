@@ -400,7 +400,7 @@ void BenchDense(Bench& bench, int64_t rows, int64_t columns, const std::set<int>
       {"W4A16, MXFP4", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone, kMxfp4},
   };
   constexpr Model kPlain = {"BF16", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone, {}};
-  const DeviceBuffer<Bf16> input(64 * PaddedColumns(columns)), output(64 * rows);
+  const DeviceBuffer<Bf16> input(512 * PaddedColumns(columns)), output(512 * rows);
   FillUniform(input.get(), input.size(), 5);
   const auto time = [&](const Experts& weight, int count, int tokens) {
     return bench.Microseconds(count, [&](int i, cudaStream_t stream) {
@@ -413,7 +413,9 @@ void BenchDense(Bench& bench, int64_t rows, int64_t columns, const std::set<int>
                                   .output = output.get(),
                                   .output_type = Type::kBf16,
                                   .output_stride = rows,
-                                  .config = sm90::DefaultGroupedConfig(weight.Of(i), tokens)},
+                                  .config = weight.Of(i).four_bit.has_value()
+                                                ? sm90::DenseFourBitConfig(weight.Of(i), tokens)
+                                                : sm90::DefaultGroupedConfig(weight.Of(i), tokens)},
                                  stream);
     });
   };
@@ -424,7 +426,7 @@ void BenchDense(Bench& bench, int64_t rows, int64_t columns, const std::set<int>
     const double bytes = static_cast<double>(form.four_bit->Bytes(rows, PaddedColumns(columns)));
     const int count = RotatedInputs(bytes);
     const Experts weight(form, rows, columns, count);
-    for (const int tokens : {1, 4, 8, 16, 32, 64}) {
+    for (const int tokens : {1, 4, 8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 384, 512}) {
       if (!wanted.empty() && wanted.count(tokens) == 0) continue;
       bench.Row(
           form.name,

@@ -45,7 +45,7 @@ class Products {
                                    .output = output.get(),
                                    .output_type = Type::kBf16,
                                    .output_stride = stride,
-                                   .config = DefaultGroupedConfig(weight, tokens)},
+                                   .config = DenseFourBitConfig(weight, tokens)},
                                   nullptr),
               cudaSuccess);
     EXPECT_TRUE(output.GuardsIntact());

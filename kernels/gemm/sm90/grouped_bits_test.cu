@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -271,7 +272,7 @@ TEST(GroupedBitsTest, GivesTheBitsOfTheDequantizedTwin) {
 // on one SM; four of 784 on two, the last with rows for one of its four groups of warps. 28672 rows
 // are those of Llama-3-8B's gated linear.
 TEST(GroupedBitsTest, WideTilesGiveTheBitsOfTheDequantizedTwin) {
-  constexpr int kMostTokens = 70;
+  constexpr int kMostTokens = 300;
   struct Case {
     int64_t rows, columns;
     int ctas;
@@ -282,10 +283,13 @@ TEST(GroupedBitsTest, WideTilesGiveTheBitsOfTheDequantizedTwin) {
       const GroupedProblem problem(form, 1, test.rows, test.columns, kMostTokens, true);
       const GroupedWeight weight = problem.Weight();
       const DequantizedTwin twin(weight);
-      for (const auto& [tokens, tile] : {std::pair(17, 32), std::pair(32, 32), std::pair(33, 64),
-                                         std::pair(64, 64), std::pair(70, 32)}) {
-        ASSERT_TRUE(WideIsFaster(CeilDiv<int64_t>(test.rows, kFourBitRows) * CeilDiv(tokens, tile),
-                                 test.ctas / 2));
+      for (const auto& [tokens, tile] :
+           {std::pair(17, 32), std::pair(32, 32), std::pair(33, 64), std::pair(64, 64),
+            std::pair(70, 32), std::pair(65, kWideTokens), std::pair(128, kWideTokens),
+            std::pair(300, kWideTokens)}) {
+        ASSERT_EQ(FastestDenseTiles(CeilDiv<int64_t>(test.rows, kFourBitRows), test.columns, tokens,
+                                    tile, test.ctas / 2),
+                  DenseTiles::kWide);
         for (const bool gated : {false, true}) {
           SCOPED_TRACE(testing::Message()
                        << form.name << ", " << test.rows << " x " << test.columns << ", " << tokens
@@ -316,6 +320,52 @@ TEST(GroupedBitsTest, WideTilesGiveTheBitsOfTheDequantizedTwin) {
               0);
         }
       }
+    }
+  }
+}
+
+// The same of more tokens than a tile has, in each way to divide the product.
+TEST(GroupedBitsTest, SeveralTilesOfTokensGiveTheBitsOfOne) {
+  constexpr int kMostTokens = 200;
+  constexpr int64_t kRows = 784;
+  for (const GroupedForm& form : kGroupedForms) {
+    if (!form.four_bit.has_value()) continue;
+    for (const int64_t columns : {128, 2880}) {
+      const GroupedProblem problem(form, 1, kRows, columns, kMostTokens, true);
+      const auto output_of = [&](int tokens, int tile, int ctas) {
+        const DeviceBuffer<Bf16> output((tokens + 1) * kRows);
+        EXPECT_EQ(LaunchGroupedLinear({.weight = problem.Weight(),
+                                       .rows = nullptr,
+                                       .tokens = tokens,
+                                       .slots = 1,
+                                       .input = problem.Input(),
+                                       .bias = problem.bias(),
+                                       .output = output.get(),
+                                       .output_type = Type::kBf16,
+                                       .output_stride = kRows,
+                                       .config = {tile, 16, ctas}},
+                                      nullptr),
+                  cudaSuccess);
+        std::vector<Bf16> values = output.Download();
+        EXPECT_TRUE(IsPoison(values.data() + tokens * kRows, kRows));
+        return values;
+      };
+      std::set<DenseTiles> seen;
+      for (const int tokens : {65, 96, 128, 129, 200}) {
+        const std::vector<Bf16> expected = output_of(tokens, 8, 264);
+        for (const int ctas : {2, 8, 40, 264}) {
+          seen.insert(FastestDenseTiles(CeilDiv<int64_t>(kRows, kFourBitRows),
+                                        problem.Weight().stride, tokens, 64, ctas / 2));
+          for (const int tile : {64, kWideTokens}) {
+            EXPECT_EQ(std::memcmp(output_of(tokens, tile, ctas).data(), expected.data(),
+                                  expected.size() * sizeof(Bf16)),
+                      0)
+                << form.name << ", " << columns << " columns, " << tokens << " tokens, tile "
+                << tile << ", " << ctas << " CTAs";
+          }
+        }
+      }
+      if (columns == 2880) EXPECT_EQ(seen.size(), 3) << "a way was not tried";
     }
   }
 }

@@ -264,7 +264,7 @@ class GroupedGemm {
     if constexpr (Shape::kWgmma) stage_b_ = SwizzledMatrix(memory_.Inputs(stage_));
     barriers_.full[stage_].Wait(next_.phase);
     if constexpr (Shape::kWgmma && !Shape::kQuantizes) {
-      if (!GroupedLoader<Shape, Delay>::CopiesRows(p_)) FenceShared();
+      if (!GroupedLoader<Shape, Delay>::kCopiesRows) FenceShared();
     }
     next_.Advance(p_.stages);
   }
@@ -294,7 +294,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtasPerSm)
   __shared__ GroupedBarriers barriers;
   const GroupedMemory<Shape> addresses(SharedAddress(memory), params.stages);
   if (threadIdx.x == 0) {
-    const bool copies = GroupedLoader<Shape, Delay>::CopiesRows(params);
+    const bool copies = GroupedLoader<Shape, Delay>::kCopiesRows;
     barriers.Init(params.stages, copies ? 0 : Shape::kLoadThreads, Shape::kReaders);
   }
   __syncthreads();

@@ -49,7 +49,10 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
   // (measured on an H100).
   constexpr unsigned kSmBytes = 228 * 1024, kPerSm = Shape::kCtasPerSm;
   const unsigned sms = SmsOf<Shape>(args.config);
-  const unsigned ctas = std::min(GroupedCtas(args, params.row_tiles), sms * kPerSm);
+  const unsigned ctas =
+      Shape::kHasOneTile
+          ? static_cast<unsigned>(params.row_tiles * CeilDiv(args.tokens, Shape::kTokens))
+          : std::min(GroupedCtas(args, params.row_tiles), sms * kPerSm);
   const unsigned fair = CeilDiv(ctas, sms);  // of an SM
   const bool few = fair < kPerSm;
   const unsigned most = few ? kSmBytes / (fair + 1) : Shape::kPipelineBytes;
@@ -63,40 +66,39 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
                          stream, params);
 }
 
-// Returns whether tiles of 256 rows, one on an SM, are faster than twice as many CTAs of 64 rows. A
-// round of the former takes 7/4 of one of the latter (28672 x 4096 on an H200). `blocks`: of 64
-// rows.
-inline bool WideIsFaster(int64_t blocks, int64_t sms) {
-  return 7 * CeilDiv<int64_t>(blocks, 4 * sms) < 4 * CeilDiv<int64_t>(blocks, 2 * sms);
+// Returns how a dense linear with four-bit weights is divided, for tiles of more than 16 tokens.
+template <typename Shape>
+DenseTiles DenseTilesOf(const GroupedLinearArgs& args) {
+  return FastestDenseTiles(CeilDiv<int64_t>(args.weight.rows, kFourBitRows), args.weight.stride,
+                           args.tokens, Shape::kTokens, SmsOf<Shape>(args.config));
 }
 
-// Launches the instance of `kKind` for a tile of kTokens. With four-bit weights and up to 16
-// tokens, or where all tiles of a dense linear find an SM of their own, warps take turns at each: a
-// scheduler would have one warp otherwise. With more of both, tiles of 256 rows of a dense linear
-// may be faster. For all others CTAs of 64 rows share an SM.
+// Launches the instance of `kKind` for a tile of kTokens. Of four-bit weights of groups with up to
+// 32 tokens, and of all with up to 16, warps take turns at each: a scheduler would have one warp
+// otherwise. With more dense_tiles.h says how a dense linear is divided; for all others CTAs of 64
+// rows share an SM.
 template <GroupedKind kKind, int kTokens, typename Delay>
 cudaError_t LaunchGroupedTile(const GroupedLinearArgs& args, cudaStream_t stream) {
   using Shape = GroupedShape<kKind, kTokens>;
-  using Turns = GroupedShape<kKind, kTokens, DenseTiles::kTurns>;
-  if constexpr (Shape::kFourBit && kTokens <= 16) {
-    if (args.rows == nullptr && args.tokens <= kTokens) {
-      return LaunchGroupedInstance<Turns, Delay>(args, stream);
+  if constexpr (Shape::kFourBit) {
+    if constexpr (kTokens <= 32) {
+      using GroupTurns = GroupedShape<kKind, kTokens, DenseTiles::kGroupTurns>;
+      if (args.rows != nullptr || (kTokens <= 16 && args.tokens > kTokens)) {
+        return LaunchGroupedInstance<GroupTurns, Delay>(args, stream);
+      }
     }
-    using GroupTurns = GroupedShape<kKind, kTokens, DenseTiles::kGroupTurns>;
-    return LaunchGroupedInstance<GroupTurns, Delay>(args, stream);
+    using Turns = GroupedShape<kKind, kTokens, DenseTiles::kTurns>;
+    const DenseTiles tiles = args.rows != nullptr ? DenseTiles::kNone
+                             : kTokens <= 16      ? DenseTiles::kTurns
+                                                  : DenseTilesOf<Shape>(args);
+    if (tiles == DenseTiles::kTurns) return LaunchGroupedInstance<Turns, Delay>(args, stream);
+    if constexpr (kTokens > 16) {
+      using Wide = GroupedShape<kKind, kTokens, DenseTiles::kWide>;
+      return tiles == DenseTiles::kWide ? LaunchGroupedInstance<Wide, Delay>(args, stream)
+                                        : LaunchGroupedInstance<Shape, Delay>(args, stream);
+    }
+    return cudaErrorInvalidValue;
   } else {
-    if constexpr (Shape::kFourBit) {
-      const int64_t sms = SmsOf<Shape>(args.config);
-      const int64_t blocks = CeilDiv<int64_t>(args.weight.rows, kFourBitRows);
-      if (args.rows == nullptr && args.tokens <= kTokens && blocks <= sms) {
-        return LaunchGroupedInstance<Turns, Delay>(args, stream);
-      }
-      const int64_t tiles = blocks * CeilDiv<int64_t>(args.tokens, kTokens);
-      if (args.rows == nullptr && WideIsFaster(tiles, sms)) {
-        using Wide = GroupedShape<kKind, kTokens, DenseTiles::kWide>;
-        return LaunchGroupedInstance<Wide, Delay>(args, stream);
-      }
-    }
     return LaunchGroupedInstance<Shape, Delay>(args, stream);
   }
 }
@@ -113,6 +115,12 @@ cudaError_t LaunchGroupedKind(const GroupedLinearArgs& args, cudaStream_t stream
       return LaunchGroupedTile<kKind, 32, Delay>(args, stream);
     case 64:
       return LaunchGroupedTile<kKind, 64, Delay>(args, stream);
+    case kWideTokens:
+      if constexpr (GroupedShape<kKind, 64>::kFourBit) {
+        using Wide = GroupedShape<kKind, kWideTokens, DenseTiles::kWide>;
+        return LaunchGroupedInstance<Wide, Delay>(args, stream);
+      }
+      return cudaErrorInvalidValue;
     default:
       return cudaErrorInvalidValue;
   }

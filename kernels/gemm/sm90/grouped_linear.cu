@@ -77,6 +77,19 @@ bool AreValidRows(const GroupedLinearArgs& args) {
          rows.pairs >= 0 && rows.pairs <= int64_t{args.tokens} * args.slots;
 }
 
+// Returns the device's SMs, or an H200's where there is no device.
+int Sms() {
+  int device = 0, sms = 132;
+  if (cudaGetDevice(&device) == cudaSuccess) {
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  }
+  return sms;
+}
+
+int64_t RowBlocks(const GroupedWeight& weight) {
+  return CeilDiv<int64_t>(weight.rows, kFourBitRows);
+}
+
 int Pairs(const GroupedLinearArgs& args) {
   return args.rows == nullptr ? args.tokens : args.rows->pairs;
 }
@@ -91,7 +104,8 @@ bool IsValid(const GroupedLinearArgs& args) {
          IsAligned16(args.bias) &&
          args.tokens * input_words <= std::numeric_limits<int32_t>::max() &&
          args.config.stages >= kMinGroupedStages && args.config.ctas >= 1 &&
-         (tile == 8 || tile == 16 || tile == 32 || tile == 64 || tile == kPromptTile);
+         (tile == 8 || tile == 16 || tile == 32 || tile == 64 || tile == kPromptTile ||
+          (tile == kWideTokens && args.weight.four_bit.has_value() && args.rows == nullptr));
 }
 
 GroupedKind GroupedKindOf(const GroupedLinearArgs& args) {
@@ -159,13 +173,9 @@ unsigned GroupedCtas(const GroupedLinearArgs& args, int row_tiles) {
 }
 
 GroupedConfig GroupedConfigOf(const GroupedWeight& weight, int tile_tokens) {
-  int device = 0, sms = 132;
-  if (cudaGetDevice(&device) == cudaSuccess) {
-    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-  }
   return {.tile_tokens = tile_tokens,
           .stages = kMaxStages,
-          .ctas = GroupedCtasPerSm(weight.four_bit.has_value(), tile_tokens) * sms};
+          .ctas = GroupedCtasPerSm(weight.four_bit.has_value(), tile_tokens) * Sms()};
 }
 
 GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
@@ -173,6 +183,16 @@ GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
   while (tile <= kMostGatheredTokens && pairs > MostGroupedPairs(weight.groups, tile)) tile *= 2;
   if (tile > kMostGatheredTokens) tile = kPromptTile;
   return GroupedConfigOf(weight, tile);
+}
+
+GroupedConfig DenseFourBitConfig(const GroupedWeight& weight, int tokens) {
+  if (tokens <= kMostGatheredTokens) return DefaultGroupedConfig(weight, tokens);
+  return GroupedConfigOf(weight,
+                         FastestDenseTokens(RowBlocks(weight), weight.stride, tokens, Sms()));
+}
+
+bool ExpandingIsFaster(const GroupedWeight& weight, int tokens) {
+  return ExpandingIsFaster(RowBlocks(weight), weight.stride, tokens, Sms());
 }
 
 cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream) {

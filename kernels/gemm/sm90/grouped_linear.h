@@ -35,6 +35,7 @@
 
 #include "kernels/gemm/four_bit.h"
 #include "kernels/gemm/grouped.h"
+#include "kernels/gemm/sm90/dense_tiles.h"
 #include "kernels/types.h"
 
 namespace millrace::kernels::sm90 {
@@ -67,9 +68,10 @@ enum class GroupedGate : uint8_t {
 
 // How the product is divided. None of it changes a bit of the result.
 struct GroupedConfig {
-  int tile_tokens;  // 8, 16, 32, 64 or kPromptTile: GroupedRows::tile_rows
-  int stages;       // of the pipeline, at least 4; fewer where they do not fit
-  int ctas;         // at most; the SMs that they fill also choose a dense linear's kernel
+  // 8, 16, 32, 64 or kPromptTile: GroupedRows::tile_rows; kWideTokens for dense four bits alone.
+  int tile_tokens;
+  int stages;  // of the pipeline, at least 4; fewer where they do not fit
+  int ctas;    // at most; the SMs that they fill also choose a dense linear's kernel
 
   friend bool operator==(const GroupedConfig&, const GroupedConfig&) = default;
 };
@@ -77,10 +79,10 @@ struct GroupedConfig {
 inline constexpr int kPromptTile = 192;
 inline constexpr int kMostQuantizedTokens = 8;
 
-// Returns whether rows by group lie in the order of the groups: for prompts, and with four bits for
-// few tokens, where the copy engine brings them (LaunchGatherRows sorts).
+// Returns whether rows by group lie in the order of the groups: for prompts, and with four bits,
+// where the copy engine brings them (LaunchGatherRows sorts).
 constexpr bool ReadsSorted(const GroupedWeight& weight, int tile_tokens) {
-  return tile_tokens == kPromptTile || (weight.four_bit.has_value() && tile_tokens <= 16);
+  return tile_tokens == kPromptTile || weight.four_bit.has_value();
 }
 
 struct GroupedLinearArgs {
@@ -130,6 +132,12 @@ GroupedConfig GroupedConfigOf(const GroupedWeight& weight, int tile_tokens);
 
 // Returns the config for `pairs` rows that fall on `groups` groups.
 GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs);
+
+// The same for a dense linear with four-bit weights, the rows of `tokens` tokens.
+GroupedConfig DenseFourBitConfig(const GroupedWeight& weight, int tokens);
+
+// Returns whether expanding such a weight to BF16 (four_bit.h) is faster than the kernels here.
+bool ExpandingIsFaster(const GroupedWeight& weight, int tokens);
 
 // Writes the rows of the pairs in `rows` (or all tokens) alone. cudaErrorInvalidValue where the
 // arguments violate what stands above; cudaErrorNotSupported where the device is not Hopper.

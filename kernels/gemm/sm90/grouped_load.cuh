@@ -1,9 +1,9 @@
 // The loading threads of grouped_kernel.cuh: they choose the tiles and fill the pipeline.
 //
-// One thread has the copy engine bring weights. The rows of a group lie anywhere in the input, so
-// all loading threads copy them, 16 bytes at a time, into the order that wgmma reads: rows of 128
-// bytes whose 16-byte words are permuted by the row's number modulo 8. The ring runs on from tile
-// to tile.
+// One thread has the copy engine bring weights and, with four bits, inputs, whose rows then lie by
+// group. Other rows of a group lie anywhere in the input, so all loading threads copy them, 16
+// bytes at a time, into the order that wgmma reads: rows of 128 bytes whose 16-byte words are
+// permuted by the row's number modulo 8. The ring runs on from tile to tile.
 //
 // A thread's copies arrive by themselves when they have ended. Who reads them by wgmma fences first
 // (fence.proxy.async): a fence of the thread that copies would wait for the copies begun since,
@@ -73,17 +73,15 @@ class GroupedLoader {
                            const GroupedMemory<Shape>& memory)
       : p_(params), barriers_(barriers), memory_(memory), list_(params) {}
 
-  // Returns whether the copy engine brings the inputs, too: rows that lie one after the other.
-  __device__ static bool CopiesRows(const GroupedParams& params) {
-    return Shape::kHasDenseTiles || (Shape::kFourBit && params.groups.order == nullptr);
-  }
+  // Whether the copy engine brings the inputs, too: rows that lie one after the other.
+  static constexpr bool kCopiesRows = Shape::kFourBit;
 
   // Called by all loading threads; `thread` is this one's number among them. What tells where a
   // tile's rows lie is read one tile ahead, and which tile that is two ahead: a read takes as long
   // as a stage.
   __device__ void Run(int thread) {
     thread_ = thread;
-    if (CopiesRows(p_) && thread_ > 0) return;
+    if (kCopiesRows && thread_ > 0) return;
     ReleaseDependents();
     if (p_.groups.order == nullptr && thread_ == 0) PrefetchWeights();
     WaitForPredecessor();
@@ -153,7 +151,7 @@ class GroupedLoader {
         Delay::Wait();
         if (--prefetched_ < 0) LoadWeights(tile, step, stage);
       }
-      if (CopiesRows(p_)) {
+      if (kCopiesRows) {
         CopyBox(memory_.Inputs(stage), p_.input_rows, 0, tile.first, step * Shape::kChunks,
                 barriers_.full[stage], EvictLast());
         next_.Advance(p_.stages);
@@ -216,7 +214,7 @@ class GroupedLoader {
       barriers_.tile[next_.stage] = make_int4(0, 0, 0, 0);
       barriers_.full[next_.stage].Arrive();
     }
-    if (CopiesRows(p_)) return;
+    if (kCopiesRows) return;
     Delay::Wait();
     barriers_.full[next_.stage].Arrive();
   }
@@ -236,7 +234,7 @@ class GroupedLoader {
       const int first = step * Shape::kFourBitBlocks;
       const uint32_t bytes =
           min(Shape::kFourBitBlocks, column_blocks - first) * Shape::kFourBitBlockBytes;
-      full.ArriveAndExpect(Shape::kRowGroups * bytes + (CopiesRows(p_) ? Shape::kInputBytes : 0));
+      full.ArriveAndExpect(Shape::kRowGroups * bytes + (kCopiesRows ? Shape::kInputBytes : 0));
       const int row_blocks = CeilDiv(p_.rows, kFourBitRows);
 #pragma unroll
       for (int i = 0; i < Shape::kRowGroups; ++i) {

@@ -11,6 +11,7 @@
 #include "kernels/gemm/four_bit.h"
 #include "kernels/gemm/grouped.h"
 #include "kernels/gemm/sm90/async_copy.cuh"
+#include "kernels/gemm/sm90/dense_tiles.h"
 #include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/gemm/sm90/pipeline.cuh"
 #include "kernels/gemm/sm90/skinny_shape.cuh"
@@ -43,7 +44,7 @@ struct GroupedOutput {
 
 struct GroupedParams {
   CUtensorMap weight;       // boxes of kRows rows and kChunks chunks; not with four bits
-  CUtensorMap input_rows;   // boxes of kTokens rows and kChunks chunks; four bits without an order
+  CUtensorMap input_rows;   // boxes of kTokens rows and kChunks chunks; with four bits
   const uint8_t* four_bit;  // the blocks of four-bit weights
   FourBitSteps four_bit_steps;
   float unit;                  // of the sums: FourBitFormat::Unit, else 1
@@ -157,21 +158,12 @@ constexpr int GroupedCtasPerSm(bool four_bit, int tile_tokens) {
   return tile_tokens <= 32 || (four_bit && tile_tokens <= 64) ? 2 : 1;
 }
 
-// How the warps of an SM share a linear with four-bit weights. With many tokens two CTAs of four
-// warps leave the tensor cores idle while they unpack.
-enum class DenseTiles : uint8_t {
-  kNone,        // CTAs of their own take tiles of 64 rows; all other linears, too
-  kTurns,       // few tokens or tiles: teams of warps take turns at a tile (grouped_turns.cuh)
-  kGroupTurns,  // the same of experts with few tokens, and of dense linears in several tiles of
-                // tokens
-  kWide         // many tiles: four groups of four warps, of 64 rows each, multiply the same inputs
-};
-
 template <GroupedKind kOperands, int kTileTokens, DenseTiles kTiles = DenseTiles::kNone>
 struct GroupedShape {
   static constexpr GroupedKind kKind = kOperands;
   static constexpr int kTokens = kTileTokens;
-  static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64);
+  static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64 ||
+                (kTokens == kWideTokens && kTiles == DenseTiles::kWide));
   static constexpr bool kQuantizes = kKind == GroupedKind::kFp8BlockOfBf16;
   static constexpr bool kBlocks = kKind == GroupedKind::kFp8Block || kQuantizes;
   static constexpr bool kFp8 = kKind == GroupedKind::kFp8 || kBlocks;
@@ -187,12 +179,15 @@ struct GroupedShape {
   static constexpr bool kGroupTurns = kTiles == DenseTiles::kGroupTurns;
   static constexpr bool kTakesTurns = kTiles == DenseTiles::kTurns || kGroupTurns;
   static constexpr bool kHasDenseTiles = kTiles != DenseTiles::kNone;
+  // Teams with more tokens have no registers for a second tile: a CTA has one.
+  static constexpr bool kHasOneTile = kTiles == DenseTiles::kTurns && kTokens > 16;
   static_assert(kFourBit || !kHasDenseTiles);
   // Whether wgmma multiplies, or mma.sync (grouped_four_bit.cuh).
-  static constexpr bool kWgmma = !kFourBit || kTokens == 64 || kHasDenseTiles;
+  static constexpr bool kWgmma = !kFourBit || kTokens >= 64 || kHasDenseTiles;
 
-  // Groups of four warps, 64 rows each.
-  static constexpr int kRowGroups = kTiles == DenseTiles::kWide ? 4
+  // Groups of four warps, 64 rows each. By kWideTokens each thread has twice the sums, and there
+  // are registers for half of the groups.
+  static constexpr int kRowGroups = kTiles == DenseTiles::kWide ? (kTokens == kWideTokens ? 2 : 4)
                                     : kFourBit || kTokens <= 32 ? 1
                                                                 : 2;
   static constexpr int kRows = 64 * kRowGroups;
@@ -207,7 +202,7 @@ struct GroupedShape {
                                                           : 2;
   static constexpr int kReaders = 4 * kRowGroups;  // warps that read a stage
   static constexpr int kMathThreads = kReaders * kTeams * kWarpSize;
-  static constexpr int kLoadThreads = kTakesTurns ? 64 : kHasDenseTiles ? 32 : 128;
+  static constexpr int kLoadThreads = kTakesTurns ? 64 : kFourBit ? 32 : 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
   static constexpr int kCtasPerSm = kHasDenseTiles ? 1 : GroupedCtasPerSm(kFourBit, kTokens);
 

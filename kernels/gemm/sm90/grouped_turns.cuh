@@ -14,6 +14,7 @@
 #define MILLRACE_KERNELS_GEMM_SM90_GROUPED_TURNS_CUH_
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/sm90/grouped_four_bit.cuh"
@@ -24,6 +25,14 @@
 #include "kernels/launch.cuh"
 
 namespace millrace::kernels::sm90 {
+
+// Returns a tile of a dense linear. More tokens than a tile holds have CTAs of one tile each; those
+// of the same weights are neighbours.
+template <typename Shape>
+__device__ GroupedTile DenseTile(const GroupedParams& p, int number) {
+  if (!Shape::kHasOneTile) return {.group = 0, .row_tile = number, .first = 0, .count = p.tokens};
+  return TileList<Shape::kTokens>(p).TileOf(number, make_int4(0, 0, 0, p.tokens));
+}
 
 // `Delay::Wait` is called before every action that another thread may wait for.
 template <typename Shape, typename Delay>
@@ -76,16 +85,18 @@ class FourBitTurns {
     int tile, step;
   };
   __device__ bool IsFirst(const Turn& turn) const {
-    return turn.step == 0 && (Shape::kTokens > 16 || turn.tile == static_cast<int>(blockIdx.x));
+    return turn.step == 0 && (Shape::kHasOneTile || turn.tile == static_cast<int>(blockIdx.x));
   }
   __device__ bool IsLast(const Turn& turn) const {
     return turn.step + 1 == p_.steps && NextTile(turn.tile) >= Tiles();
   }
-  __device__ int Tiles() const { return Shape::kGroupTurns ? tiles_ : p_.row_tiles; }
-  // With many tokens a CTA has one tile, and no registers for more.
-  __device__ int NextTile(int tile) const {
-    return Shape::kTokens > 16 ? p_.row_tiles : tile + static_cast<int>(gridDim.x);
+  __device__ int Tiles() const {
+    return Shape::kGroupTurns ? tiles_ : Shape::kHasOneTile ? kNoTile : p_.row_tiles;
   }
+  __device__ int NextTile(int tile) const {
+    return Shape::kHasOneTile ? kNoTile : tile + static_cast<int>(gridDim.x);
+  }
+  static constexpr int kNoTile = std::numeric_limits<int>::max();
 
   // Multiplies the blocks of a stage.
   template <FourBitSteps kSteps>
@@ -147,9 +158,9 @@ class FourBitTurns {
   }
 
   // Writes the sums of a tile of a dense linear.
-  __device__ void Write(int row_tile, const Sums& sums) const {
+  __device__ void Write(int number, const Sums& sums) const {
     WaitForPredecessor();
-    const GroupedTile tile = {.group = 0, .row_tile = row_tile, .first = 0, .count = p_.tokens};
+    const GroupedTile tile = DenseTile<Shape>(p_, number);
     const int thread = threadIdx.x % 128;
     GroupedColumns<Shape::kTokens> columns;
     columns.Load(p_, tile);
@@ -253,6 +264,8 @@ class TurnsLoader {
   }
 
  private:
+  static constexpr int kRowsOfLane = CeilDiv(Shape::kTokens, kWarpSize);
+
   // Weights of a dense linear depend on nothing. No more than kEarlyStages are under way at a
   // time: what else an SM asks for, as the inputs, stands in line behind them.
   __device__ void CopyWeights() const {
@@ -287,17 +300,17 @@ class TurnsLoader {
     WaitForPredecessor();
     PipelineState state = {.stage = 0, .phase = 1};
     ForEachTile([&](const GroupedTile& tile) {
-      int row = 0;
+      int rows[kRowsOfLane] = {};
       float bias[2] = {};
       if (Shape::kGroupTurns) {
-        row = OutputRow(tile, lane);
+        for (int i = 0; i < kRowsOfLane; ++i) rows[i] = OutputRow(tile, i * kWarpSize + lane);
         bias[0] = Bias(tile, lane), bias[1] = Bias(tile, kWarpSize + lane);
       }
       for (int step = 0; step < p_.steps; ++step) {
         if (lane == 0) barriers_.empty[state.stage].Wait(state.phase);
         if (Shape::kGroupTurns && step + 1 == p_.steps) {
           __syncwarp();
-          StoreEnd(state.stage, tile, row, bias, lane);
+          StoreEnd(state.stage, tile, rows, bias, lane);
           __syncwarp();
         }
         if (lane == 0) {
@@ -321,15 +334,18 @@ class TurnsLoader {
     return p_.bias == nullptr || row >= p_.rows ? 0 : p_.bias[int64_t{tile.group} * p_.rows + row];
   }
 
-  __device__ void StoreEnd(int stage, const GroupedTile& tile, int row, const float (&bias)[2],
-                           int lane) const {
+  __device__ void StoreEnd(int stage, const GroupedTile& tile, const int (&rows)[kRowsOfLane],
+                           const float (&bias)[2], int lane) const {
     const uint32_t end = memory_.ends + stage * Shape::kEndBytes;
     const auto store = [end](int at, uint32_t word) {
       asm volatile("st.shared.u32 [%0], %1;" ::"r"(end + at * 4), "r"(word) : "memory");
     };
     if (lane == 0) store(0, tile.group), store(1, tile.row_tile);
     if (lane == 0) store(2, tile.first), store(3, tile.count);
-    if (lane < Shape::kTokens) store(4 + lane, row);
+    for (int i = 0; i < kRowsOfLane; ++i) {
+      const int of_tile = i * kWarpSize + lane;
+      if (of_tile < Shape::kTokens) store(4 + of_tile, rows[i]);
+    }
     constexpr int kBiases = 4 + Shape::kTokens;
     store(kBiases + lane, __float_as_uint(bias[0]));
     store(kBiases + kWarpSize + lane, __float_as_uint(bias[1]));
@@ -340,8 +356,9 @@ class TurnsLoader {
   __device__ void ForEachTile(const Copy& copy) const {
     const int apart = static_cast<int>(gridDim.x);
     if constexpr (!Shape::kGroupTurns) {
-      for (int number = blockIdx.x; number < p_.row_tiles; number += apart) {
-        copy({.group = 0, .row_tile = number, .first = 0, .count = p_.tokens});
+      const int tiles = Shape::kHasOneTile ? apart : p_.row_tiles;
+      for (int number = blockIdx.x; number < tiles; number += apart) {
+        copy(DenseTile<Shape>(p_, number));
       }
       return;
     }
