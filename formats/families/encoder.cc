@@ -164,6 +164,32 @@ absl::StatusOr<std::vector<LayerConfig>> MakeEncoderLayers(const EncoderLayers& 
                                    .norms = NormPlacement::kPost});
 }
 
+absl::StatusOr<ModelConfig> ReadHfEncoder(const HfReader& config, const HfEncoderNames& names) {
+  const JsonFields& fields = config.fields();
+  ModelConfig model;
+  model.encoder.emplace();
+  const std::string heads_field = StrCat("config.json: ", names.heads);
+  EncoderLayers numbers{.heads_field = heads_field};
+  MILLRACE_ASSIGN_OR_RETURN(numbers.layers, config.Int(names.layers, kMaxLayers));
+  MILLRACE_ASSIGN_OR_RETURN(model.hidden_size, config.Int(names.hidden_size, kMaxWidth));
+  MILLRACE_ASSIGN_OR_RETURN(numbers.ffn_size, config.Int(names.ffn_size, kMaxWidth));
+  MILLRACE_ASSIGN_OR_RETURN(numbers.heads, config.Int(names.heads, kMaxHeads));
+  MILLRACE_ASSIGN_OR_RETURN(model.vocab_size, config.Int("vocab_size", kMaxVocab));
+  MILLRACE_ASSIGN_OR_RETURN(model.context_length,
+                            names.context == 0
+                                ? config.Int(names.positions, kMaxContext)
+                                : config.IntOr(names.positions, kMaxContext, names.context));
+  model.norm_epsilon = names.norm_epsilon;
+  if (names.epsilon != nullptr && fields.Find(names.epsilon) != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(
+        model.norm_epsilon,
+        fields.Float(names.epsilon, kLeastLayerNormEpsilon, kMostLayerNormEpsilon));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(model.layers, MakeEncoderLayers(numbers, model.hidden_size));
+  MILLRACE_RETURN_IF_ERROR(fields.Refuse("quantization_config", Json::array()));
+  return model;
+}
+
 absl::Status SetRotations(const std::function<double(int layer)>& theta, ModelConfig* model) {
   for (int i = 0; i < model->num_layers(); ++i) {
     SoftmaxAttention& attention = model->layers[i].softmax();
