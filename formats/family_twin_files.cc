@@ -231,6 +231,13 @@ GgufWriter EncoderMetadata(const FamilyTwin& twin, const ModelConfig& model) {
       .Uint32(key("vocab_size"), model.vocab_size);
   const uint32_t pooling = twin.pooling == "mean_tokens" ? 1 : 2;
   writer.Uint32(key("pooling_type"), model.encoder->classifier.has_value() ? 4 : pooling);
+  for (const auto& [name, value] : twin.gguf_more.items()) {
+    if (value.is_string()) {
+      writer.String(key(name), value.get<std::string>());
+    } else {
+      writer.Uint32(key(name), value.get<uint32_t>());
+    }
+  }
   writer.Uint32("tokenizer.ggml.token_type_count", std::max(model.encoder->token_types, 1));
   const auto rope = [](const LayerConfig& layer) { return layer.softmax().rope->theta; };
   if (AttentionOf(model).rope.has_value()) {

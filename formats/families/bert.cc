@@ -101,6 +101,8 @@ absl::StatusOr<ModelConfig> ReadDistilBertClassifier(const HfReader& config) {
   return model;
 }
 
+absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& reader) { return ReadEncoderGguf(reader); }
+
 constexpr HfArchitecture kArchitectures[] = {
     {"BertModel", ReadHf},
     {"BertForMaskedLM", ReadHf},
@@ -177,7 +179,7 @@ constexpr std::string_view kIgnored[] = {"pooler.",
 
 constexpr Family kBert = {.name = "bert",
                           .hf = kArchitectures,
-                          .read_gguf = ReadEncoderGguf,
+                          .read_gguf = ReadGguf,
                           .tensors = EncoderTensors,
                           .spellings = kSpellings,
                           .hf_prefixes = kPrefixes,

@@ -65,6 +65,7 @@ inline constexpr std::string_view kBertTwins = R"([
    "max_position_embeddings": 64, "activation": "gelu", "torch_dtype": "float32"},
  "mutations": [{"n_heads": 2}]},
 {"name": "distilbert_pairs", "classifier": "distilbert.",
+ "gguf_more": {"classifier.activation": "silu", "classifier.pooling_type": 1},
  "spelled": ["transformer.", "pre_classifier"],
  "config": {"architectures": ["DistilBertForSequenceClassification"], "model_type": "distilbert",
    "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "dim": 64, "hidden_dim": 96, "n_layers": 3, "n_heads": 4, "vocab_size": 128,

@@ -48,8 +48,10 @@ absl::StatusOr<std::vector<LayerConfig>> MakeEncoderLayers(const EncoderLayers& 
 
 // Reads the keys that encoders' GGUF files share, and which of the tables, heads and fused tensors
 // the file has. Embeddings are normalized, as llama.cpp's server does, which no key of the file
-// says. Scores of pairs are logits, as llama.cpp's are.
-absl::StatusOr<ModelConfig> ReadEncoderGguf(const GgufReader& reader);
+// says. Scores of pairs are logits, as llama.cpp's are, by a head of the pooling and function of
+// `head` where no key says another.
+absl::StatusOr<ModelConfig> ReadEncoderGguf(const GgufReader& reader,
+                                            const ClassifierHead& head = {});
 
 // Gives each layer a rotation of its whole heads, in halves, by its base. INVALID_ARGUMENT for
 // heads of an odd size.

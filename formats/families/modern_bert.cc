@@ -2,7 +2,6 @@
 // nomic's modernbert-embed, Granite): an encoder that norms what its blocks read, rotates by
 // positions, and gates its feed-forward networks. Every third layer sees the whole text, the others
 // a window on both sides, with a rotation of their own. No linear and no norm has a bias.
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -149,7 +148,9 @@ absl::StatusOr<ModelConfig> ReadClassifier(const HfReader& config) {
 // makes of the tensors: the mean, GELU and the norm.
 absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& reader) {
   MILLRACE_RETURN_IF_ERROR(RefuseRopeScaling(reader));
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadEncoderGguf(reader));
+  MILLRACE_ASSIGN_OR_RETURN(
+      ModelConfig model,
+      ReadEncoderGguf(reader, {.pooling = Pooling::kMean, .function = HeadFunction::kGelu}));
   Attentions attentions;
   MILLRACE_ASSIGN_OR_RETURN(attentions.global_theta,
                             reader.FloatOr("rope.freq_base", kGlobalTheta, 1, kMaxTheta));
@@ -170,10 +171,6 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& reader) {
     if (value == "silu") function = GateFunction::kSilu;
   }
   MILLRACE_RETURN_IF_ERROR(SetLayers(attentions, function, &model));
-  if (std::optional<ClassifierHead>& head = model.encoder->classifier; head.has_value()) {
-    head->pooling = Pooling::kMean;
-    head->function = HeadFunction::kGelu;
-  }
   return model;
 }
 
