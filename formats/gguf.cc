@@ -35,7 +35,7 @@ std::vector<int64_t> Widen(absl::Span<const uint8_t> bytes) {
   for (size_t i = 0; i < numbers.size(); ++i) {
     T number;
     std::memcpy(&number, &bytes[i * sizeof(T)], sizeof(T));
-    numbers[i] = static_cast<int64_t>(number);
+    numbers[i] = static_cast<int64_t>(+number);  // + makes an int of a signed char
   }
   return numbers;
 }
