@@ -43,8 +43,8 @@ struct TokenizerInfo {
   std::optional<std::string> bos, eos, unknown, pad;  // the texts of special tokens
   std::string chat_template;                          // empty: none, or none that is served
   std::optional<Token> bos_id, pad_id;
-  std::optional<Token>
-      chat_bos;      // that a chat's prompt begins with, also where the template lacks it
+  // That a chat's prompt begins and ends with, also where the template lacks them.
+  std::optional<Token> chat_bos, chat_eos;
   std::string path;  // what it was read from, on this host: never shown to clients
 };
 

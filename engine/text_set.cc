@@ -72,6 +72,7 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& 
   if (chat_template.ok()) info.chat_template = text.chat_template;
   info.bos_id = text.tokenizer.bos;
   info.chat_bos = text.chat_bos;
+  info.chat_eos = text.chat_eos;
   info.pad_id = text.tokenizer.pad;
   info.path = path;
   return std::make_unique<const TextSet>(std::move(tokenizer), std::move(chat_template),
@@ -193,6 +194,9 @@ absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& 
   MILLRACE_ASSIGN_OR_RETURN(std::vector<Token> tokens, encode(text, false));
   if (info_.chat_bos.has_value() && (tokens.empty() || tokens.front() != *info_.chat_bos)) {
     tokens.insert(tokens.begin(), *info_.chat_bos);
+  }
+  if (info_.chat_eos.has_value() && (tokens.empty() || tokens.back() != *info_.chat_eos)) {
+    tokens.push_back(*info_.chat_eos);
   }
   return tokens;
 }

@@ -1,9 +1,16 @@
 #include "engine/text_set.h"
 
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 
+#include "base/strings.h"
 #include "engine/answer_text.h"
+#include "formats/gguf_test_util.h"
+#include "formats/json.h"
 #include "formats/tokenizer_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,6 +43,29 @@ std::unique_ptr<const TextSet> WithTemplate(const std::string& source) {
 }
 
 std::string Characters(const std::vector<Token>& tokens) { return {tokens.begin(), tokens.end()}; }
+
+// Counts are those of llama.cpp's server (tests/reference/make_gguf_reference.py).
+TEST(TextSetTest, AChatOfAGgufFileIsFramedAsByLlamaCpp) {
+  std::ifstream file("tests/reference/gguf_reference.json");
+  const absl::StatusOr<Json> cases =
+      ParseJson(std::string(std::istreambuf_iterator<char>(file), {}), {});
+  ASSERT_TRUE(cases.ok()) << cases.status();
+  const std::string path = StrCat(::testing::TempDir(), "text_set_test_", getpid(), ".gguf");
+  int chats = 0;
+  for (const Json& reference : *cases) {
+    if (!reference.contains("chat_tokens")) continue;
+    SCOPED_TRACE(reference["name"]);
+    ++chats;
+    WriterOf(reference["keys"]).Write(path);
+    const auto text = TextSet::Load(path, {});
+    unlink(path.c_str());
+    ASSERT_TRUE(text.ok()) << text.status();
+    const auto tokens = (*text)->PromptTokens(User("Hi there"), kPlenty, SteadyTime::max());
+    ASSERT_TRUE(tokens.ok()) << tokens.status();
+    EXPECT_EQ(tokens->size(), reference["chat_tokens"].get<size_t>());
+  }
+  EXPECT_EQ(chats, 6);
+}
 
 TEST(TextSetTest, TokensAreTakenAsTheyAre) {
   TokenizeRequest request;

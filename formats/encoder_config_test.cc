@@ -233,6 +233,12 @@ TEST_F(EncoderConfigTest, AGgufFileIsRefusedByItsKeys) {
   EXPECT_THAT(message(writer().Uint32("bert.pooling_type", 4)),
               HasSubstr("bert.pooling_type: is 4, ranks, but the file has neither cls.weight"));
   EXPECT_THAT(message(writer().Uint32("bert.pooling_type", 3)), HasSubstr("bert.pooling_type: 3"));
+  EXPECT_THAT(
+      message(writer().Uint32("bert.pooling_type", 4).String("bert.classifier.activation", "relu")),
+      HasSubstr("bert.classifier.activation: \"relu\" is not supported (supported: tanh"));
+  EXPECT_THAT(
+      message(writer().Uint32("bert.pooling_type", 4).Uint32("bert.classifier.pooling_type", 3)),
+      HasSubstr("bert.classifier.pooling_type: 3 is not supported"));
   EXPECT_THAT(message(writer().Bool("bert.attention.causal", true)),
               HasSubstr("bert.attention.causal"));
 }

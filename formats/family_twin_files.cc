@@ -227,10 +227,18 @@ GgufWriter EncoderMetadata(const FamilyTwin& twin, const ModelConfig& model) {
       .Uint32(key("feed_forward_length"), model.layers[0].ffn_size())
       .Uint32(key("attention.head_count"), AttentionOf(model).heads)
       .Float32(key("attention.layer_norm_epsilon"), static_cast<float>(model.norm_epsilon))
-      .Bool(key("attention.causal"), false);
-  if (!model.encoder->classifier.has_value()) {
-    writer.Uint32(key("pooling_type"), twin.pooling == "mean_tokens" ? 1 : 2);
+      .Bool(key("attention.causal"), false)
+      .Uint32(key("vocab_size"), model.vocab_size);
+  const uint32_t pooling = twin.pooling == "mean_tokens" ? 1 : 2;
+  writer.Uint32(key("pooling_type"), model.encoder->classifier.has_value() ? 4 : pooling);
+  for (const auto& [name, value] : twin.gguf_more.items()) {
+    if (value.is_string()) {
+      writer.String(key(name), value.get<std::string>());
+    } else {
+      writer.Uint32(key(name), value.get<uint32_t>());
+    }
   }
+  writer.Uint32("tokenizer.ggml.token_type_count", std::max(model.encoder->token_types, 1));
   const auto rope = [](const LayerConfig& layer) { return layer.softmax().rope->theta; };
   if (AttentionOf(model).rope.has_value()) {
     writer.Float32(key("rope.freq_base"), static_cast<float>(rope(model.layers[0])));
@@ -353,9 +361,11 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
   std::vector<TwinTensor> tensors;
   ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
     Break(fault, model, tensor, &values);
-    if (pairs &&
-        (tensor.name.ends_with("attn_q.weight") || tensor.name.ends_with("attn_k.weight"))) {
-      values = PairsFromHalves(values, model.hidden_size, AttentionOf(model).head_size);
+    const bool turns = tensor.name.find(".attn_q.") != tensor.name.npos ||
+                       tensor.name.find(".attn_k.") != tensor.name.npos;
+    if (pairs && turns) {
+      const size_t row = tensor.shape.size() > 1 ? model.hidden_size : 1;  // a bias has numbers
+      values = PairsFromHalves(values, row, AttentionOf(model).head_size);
     }
     if (tensor.name.ends_with("norm.weight")) {
       for (float& value : values) value += static_cast<float>(model.norm_offset);
@@ -370,6 +380,7 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
     tensors.push_back({std::string(tensor.name), tensor.type, std::move(shape), std::move(values)});
   });
   GgufWriter writer = Metadata(twin, model);
+  writer.String("tokenizer.ggml.model", "none");  // for llama.cpp, which wants one
   for (const TwinTensor& tensor : StackExperts(tensors)) {
     writer.Tensor(GgufNameInFile(tensor.name, *twin.family), tensor.type, tensor.shape,
                   tensor.values);

@@ -40,6 +40,7 @@ FamilyTwin ReadTwin(const Family& family, const Json& json) {
                   .max_model_len = json.value("max_model_len", 0),
                   .in_gguf = json.value("in_gguf", true),
                   .gguf_keys = json.value("gguf_keys", Json::object()),
+                  .gguf_more = json.value("gguf_more", Json::object()),
                   .pooling = json.value("pooling", ""),
                   .normalize = json.value("normalize", false),
                   .bare_names = json.value("bare_names", false),

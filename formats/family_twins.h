@@ -30,6 +30,8 @@ struct FamilyTwin {
   // Fields that llama.cpp's converter writes as they are, with their keys behind the family's name,
   // beside those that it writes of every family.
   Json gguf_keys;
+  // Keys of an encoder's GGUF file alone, behind the family's name: texts and whole numbers.
+  Json gguf_more;
   // The pooling of embeddings: "mean_tokens", an encoder's "cls_token", a decoder's "lasttoken".
   std::string pooling;
   bool normalize = false;   // of a model of embeddings

@@ -28,6 +28,18 @@ std::string_view TypeName(const GgufValue& value) {
   return kNames[value.index()];
 }
 
+// Widens numbers that lie unaligned. Those beyond int64 become negative.
+template <typename T>
+std::vector<int64_t> Widen(absl::Span<const uint8_t> bytes) {
+  std::vector<int64_t> numbers(bytes.size() / sizeof(T));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    T number;
+    std::memcpy(&number, &bytes[i * sizeof(T)], sizeof(T));
+    numbers[i] = static_cast<int64_t>(+number);  // + makes an int of a signed char
+  }
+  return numbers;
+}
+
 }  // namespace
 
 absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
@@ -179,6 +191,20 @@ absl::StatusOr<std::vector<int32_t>> GgufFile::Int32s(std::string_view key) cons
   std::vector<int32_t> numbers(array->count);
   if (!numbers.empty()) std::memcpy(numbers.data(), array->bytes.data(), array->bytes.size());
   return numbers;
+}
+
+absl::StatusOr<std::vector<int64_t>> GgufFile::Ints(std::string_view key) const {
+  using Widener = std::vector<int64_t> (*)(absl::Span<const uint8_t>);
+  static constexpr std::pair<std::string_view, Widener> kWideners[] = {
+      {"uint8", Widen<uint8_t>},   {"int8", Widen<int8_t>},     {"uint16", Widen<uint16_t>},
+      {"int16", Widen<int16_t>},   {"uint32", Widen<uint32_t>}, {"int32", Widen<int32_t>},
+      {"uint64", Widen<uint64_t>}, {"int64", Widen<int64_t>}};
+  MILLRACE_ASSIGN_OR_RETURN(const GgufArray* array, Get<GgufArray>(key, "an array of integers"));
+  for (const auto& [type, widen] : kWideners) {
+    if (type == array->element_type) return widen(array->bytes);
+  }
+  return absl::InvalidArgumentError(StrCat(base_name(), ": key ", key, ": is an array of ",
+                                           array->element_type, ", must be of integers"));
 }
 
 }  // namespace millrace

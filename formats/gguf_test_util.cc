@@ -142,7 +142,29 @@ void AddTokenizer(int vocab, GgufWriter* writer) {
               "%}{{ '<|im_start|>assistant\n' }}{% endif %}");
 }
 
+void Set(const std::string& key, const Json& value, GgufWriter* writer) {
+  if (value.is_boolean()) {
+    writer->Bool(key, value);
+  } else if (value.is_number()) {
+    writer->Uint32(key, value);
+  } else if (value.is_string()) {
+    writer->String(key, value.get<std::string>());
+  } else if (value[0].is_string()) {
+    writer->Strings(key, value);
+  } else if (value[0].is_number_float()) {
+    writer->Float32s(key, value);
+  } else {
+    writer->Int32s(key, value);
+  }
+}
+
 }  // namespace
+
+GgufWriter WriterOf(const Json& keys) {
+  GgufWriter writer;
+  for (const auto& [key, value] : keys.items()) Set(key, value, &writer);
+  return writer;
+}
 
 GgufWriter& GgufWriter::Raw(std::string_view key, uint32_t type, std::string_view bytes) {
   AppendString(&metadata_, key);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "formats/json.h"
 #include "formats/tensor_test_util.h"
 
 namespace millrace {
@@ -53,6 +54,10 @@ class GgufWriter {
   uint64_t metadata_count_ = 0;
   std::vector<Entry> tensors_;
 };
+
+// Returns a writer with these keys, as tests/reference/gguf_reference.json has them: a number
+// stands for a uint32, a list of integers for int32s, one with a point for float32s.
+GgufWriter WriterOf(const Json& keys);
 
 // The default model's file, SmolLM2-135M-Instruct.Q4_1.gguf: $MILLRACE_MODEL, or where `make serve`
 // puts it. For tests labelled `model`.

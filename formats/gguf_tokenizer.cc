@@ -272,6 +272,11 @@ absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
   MILLRACE_RETURN_IF_ERROR(ReadTemplate(file, "tokenizer.chat_template", &gguf.chat_template));
   MILLRACE_RETURN_IF_ERROR(
       ReadTemplate(file, "tokenizer.chat_template.tool_use", &gguf.tool_template));
+  if (file.Find("tokenizer.ggml.suppress_tokens") != nullptr) {
+    gguf.warnings.emplace_back(
+        "key tokenizer.ggml.suppress_tokens: is not followed, so that the model may answer with "
+        "these tokens (a request's logit_bias of -100 keeps one away)");
+  }
   std::string_view name;
   if (const GgufValue* value = file.Find("general.name")) {
     if (const auto* text = std::get_if<std::string_view>(value)) name = *text;

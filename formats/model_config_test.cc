@@ -134,9 +134,9 @@ TEST(ModelConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
       }),
       HasSubstr("value_length"));
   EXPECT_THAT(with([](GgufWriter* w) {
-                w->Tensor("blk.0.attn_k.bias", TensorType::kF32, {32}, std::vector<float>(32));
+                w->Tensor("blk.0.attn_norm.bias", TensorType::kF32, {64}, std::vector<float>(64));
               }),
-              HasSubstr("tensor blk.0.attn_k.bias"));
+              HasSubstr("tensor blk.0.attn_norm.bias: is not one"));
   GgufWriter vision = TinyLlamaWriter({.architecture = "glm4"});
   vision.Int32s("glm4.rope.dimension_sections", {8, 12, 12, 0});
   EXPECT_THAT(ErrorOf(Read(vision)), HasSubstr("key glm4.rope.dimension_sections: rotations in"));
@@ -176,6 +176,57 @@ TEST(ModelConfigTest, ChecksLimitsAndShapes) {
   GgufWriter extra = TinyLlamaWriter(more);
   extra.Tensor("blk.1.attn_norm.weight", TensorType::kF32, {64}, std::vector<float>(64));
   EXPECT_THAT(ErrorOf(Read(extra)), HasSubstr("tensor blk.1.attn_norm.weight: is not one"));
+}
+
+TEST(ModelConfigTest, NumbersOfEachLayerAreOneWhereTheyAgree) {
+  // The number's own key gets another name.
+  const auto with = [](const std::string& key, const std::vector<int32_t>& numbers) {
+    GgufWriter writer = TinyLlamaWriter({});
+    writer.Int32s(std::string(key.size(), '#'), numbers);
+    std::string bytes = writer.Bytes();
+    bytes.replace(bytes.find(key), 1, "x");
+    bytes.replace(bytes.find(std::string(key.size(), '#')), key.size(), key);
+    WriteFile(Path(), bytes);
+    const absl::StatusOr<GgufFile> file = GgufFile::Open(Path());
+    unlink(Path().c_str());
+    EXPECT_TRUE(file.ok()) << file.status();
+    return ReadModelConfig(*file);
+  };
+  const std::pair<const char*, int> keys[] = {{"llama.attention.head_count", 4},
+                                              {"llama.attention.head_count_kv", 2},
+                                              {"llama.feed_forward_length", 128}};
+  const absl::StatusOr<ModelConfig> plain = Read(TinyLlamaWriter({}));
+  for (const auto& [key, number] : keys) {
+    SCOPED_TRACE(key);
+    const absl::StatusOr<ModelConfig> config = with(key, {number, number});
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->layers[1].softmax().heads, plain->layers[1].softmax().heads);
+    EXPECT_EQ(config->layers[1].softmax().kv_heads, plain->layers[1].softmax().kv_heads);
+    EXPECT_EQ(config->layers[1].ffn_size(), plain->layers[1].ffn_size());
+    EXPECT_THAT(ErrorOf(with(key, {number, 2 * number})),
+                HasSubstr(StrCat("key ", key, ": layers differ, which is not supported: ", number,
+                                 ", ", 2 * number)));
+    EXPECT_THAT(ErrorOf(with(key, {number})),
+                HasSubstr(StrCat("key ", key, ": is an array of 1 numbers, must have 2")));
+    EXPECT_THAT(ErrorOf(with(key, {0, 0})), HasSubstr(": 0 is outside of 1 to"));
+  }
+  EXPECT_THAT(ErrorOf(with("llama.block_count", {2, 2})), HasSubstr("must be an integer"));
+}
+
+// llama.cpp reads a bias of any linear where the file has one.
+TEST(ModelConfigTest, EachLinearMayHaveABias) {
+  GgufWriter writer = TinyLlamaWriter({});
+  writer.Tensor("blk.0.attn_k.bias", TensorType::kF32, {32}, std::vector<float>(32))
+      .Tensor("blk.1.attn_output.bias", TensorType::kF32, {64}, std::vector<float>(64))
+      .Tensor("blk.1.ffn_down.bias", TensorType::kF32, {64}, std::vector<float>(64));
+  const absl::StatusOr<ModelConfig> config = Read(writer);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->layers[0].softmax().qkv_bias && !config->layers[1].softmax().qkv_bias);
+  EXPECT_TRUE(config->layers[1].softmax().output_bias && !config->layers[0].softmax().output_bias);
+  EXPECT_TRUE(std::get<GatedFeedForward>(config->layers[1].feed_forward).biases);
+  EXPECT_THAT(ErrorOf(Read(writer.Tensor("blk.1.attn_v.bias", TensorType::kF32, {64},
+                                         std::vector<float>(64)))),
+              HasSubstr("tensor blk.1.attn_v.bias: shape [64], must be [32]"));
 }
 
 TEST(ModelConfigTest, MissingOrMistypedTensorsAreNamed) {

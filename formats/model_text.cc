@@ -23,6 +23,7 @@ absl::StatusOr<ModelText> ReadGgufText(const std::string& path) {
   text.chat_template = config.chat_template;
   text.tool_template = config.tool_template;
   if (config.add_bos) text.chat_bos = config.bos;
+  if (config.add_eos) text.chat_eos = config.eos;
   for (const std::string& warning : config.warnings) {
     text.warnings.push_back(StrCat(file->base_name(), ": ", warning));
   }

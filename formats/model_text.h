@@ -24,6 +24,8 @@ struct ModelText {
   // The BOS that a chat's prompt begins with whether or not the template writes it, as llama.cpp
   // has it of GGUF files; of folders the template alone decides.
   std::optional<int32_t> chat_bos;
+  // The EOS that its prompt then ends with, likewise.
+  std::optional<int32_t> chat_eos;
   // What the file says that is not followed, or leaves out.
   std::vector<std::string> warnings;
   // The texts of special tokens, which templates write.

@@ -1,6 +1,7 @@
 #include "formats/tokenizer_gguf.h"
 
 #include <deque>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -81,9 +82,12 @@ void AddUnigram(const GgufTokenizer& gguf, TokenizerSpec* spec) {
     spec->normalizers.emplace_back(StripNormalizer{true, true});
     spec->normalizers.emplace_back(Replacement{{true, " {2,}"}, " "});
   }
+  // Before a text that keeps its spaces there is one more.
+  const bool one_more = gguf.add_space_prefix && !gguf.remove_extra_whitespaces;
+  if (one_more) spec->normalizers.emplace_back(PrependNormalizer{" "});
   const std::string mark(kSpaceMark);
   spec->pre_tokenizers.emplace_back(MetaspacePreTokenizer{
-      mark, gguf.add_space_prefix ? PrependScheme::kAlways : PrependScheme::kNever});
+      mark, gguf.add_space_prefix && !one_more ? PrependScheme::kAlways : PrependScheme::kNever});
   spec->pre_tokenizers.emplace_back(
       SplitPreTokenizer{{false, mark}, SplitBehavior::kMergedWithNext});
   spec->decoders = {{MetaspaceDecoder{mark, gguf.add_space_prefix}}};
@@ -105,18 +109,19 @@ absl::Status AddWordPiece(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   const auto id = [&](std::optional<int32_t> given, int32_t otherwise) {
     return given.has_value() ? *given : otherwise;
   };
-  // Files of 2025 and later call [CLS] their BOS.
-  const int32_t cls = id(gguf.cls.has_value() ? gguf.cls : gguf.bos, 101);
+  // Files of 2025 and later call [CLS] their BOS, which llama.cpp takes where both are named.
+  const int32_t cls = id(gguf.bos.has_value() ? gguf.bos : gguf.cls, 101);
   const int32_t separator = id(gguf.separator, 102);
   const int32_t unknown = id(gguf.unknown, 100);
   if (const auto known = static_cast<int32_t>(gguf.tokens.size());
       cls >= known || separator >= known || unknown >= known) {
     return absl::InvalidArgumentError(
         "tokenizer.ggml: a bert tokenizer needs unknown_token_id, bos_token_id or cls_token_id, "
-        "and "
-        "seperator_token_id");
+        "and seperator_token_id");
   }
-  spec->model = WordPieceModelSpec{std::string(gguf.tokens[unknown]), "##", 100};
+  // llama.cpp has no longest word.
+  spec->model = WordPieceModelSpec{std::string(gguf.tokens[unknown]), "##",
+                                   std::numeric_limits<size_t>::max()};
   spec->normalizers = {SimpleNormalizer::kCleanText, SimpleNormalizer::kSpaceChinese};
   if (gguf.strip_accents) {
     spec->normalizers.emplace_back(SimpleNormalizer::kNfd);

@@ -58,14 +58,14 @@ TEST(TokenizerGgufTest, WordPiecesBeginWithClsOrWithBos) {
     for (const auto& [name, id] : ids) writer.Uint32(StrCat("tokenizer.ggml.", name), id);
     return FramesOf(writer);
   };
-  const Frames old = with({{"unknown_token_id", 0},
+  const Frames old =
+      with({{"unknown_token_id", 0}, {"cls_token_id", 1}, {"seperator_token_id", 2}});
+  EXPECT_EQ(old.single, "1 T 2 ");
+  EXPECT_EQ(old.pair, "1 A 2 B 2 ");
+  const Frames now = with({{"unknown_token_id", 0},
                            {"cls_token_id", 1},
                            {"seperator_token_id", 2},
                            {"bos_token_id", 5}});
-  EXPECT_EQ(old.single, "1 T 2 ");
-  EXPECT_EQ(old.pair, "1 A 2 B 2 ");
-  const Frames now =
-      with({{"unknown_token_id", 0}, {"bos_token_id", 5}, {"seperator_token_id", 2}});
   EXPECT_EQ(now.single, "5 T 2 ");
   EXPECT_EQ(now.pair, "5 A 2 B 2 ");
   EXPECT_EQ(with({}, 103).single, "101 T 102 ");  // BERT's own

@@ -4,6 +4,7 @@
 FOLDER/NAME gets small inputs of the target NAME_fuzz, and FOLDER/NAME.dict the words by which libFuzzer finds its way: the short string
 literals of the code that the target calls. Inputs that once broke something stand in unit tests beside what they broke.
 """
+import base64
 import json
 import pathlib
 import re
@@ -21,6 +22,7 @@ SOURCES = {
     "formats_hf_config": ["formats/hf_*.cc", "formats/families/*.cc", "formats/rope_config.cc"],
     "text_template": ["text/jinja/*.cc"],
     "text_tokenizer": ["formats/tokenizer_*.cc", "text/tokenizer/normalizer.cc"],
+    "text_vocabulary": ["formats/sentencepiece_model.cc", "formats/tekken.cc"],
     "text_grammar": ["text/grammar/*.cc"],
     "text_tools": ["text/tools/*.cc"],
     "server_guard": [],
@@ -200,6 +202,61 @@ def tokenizers():
     yield {**bpe, "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel", "unk_token": "a", "vocab": {"a": 0, "Hello": 1}}}
 
 
+def wire(number, value):
+    """A field in protobuf's wire format: an int is a varint, a float fixed32."""
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def varint(value):
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes(out + bytes([value]))
+
+
+def sentencepiece_models():
+    normal, unknown, control, user, byte = 1, 2, 3, 4, 6
+    words = [("\u2581", -1.0), ("a", -2.0), ("b", -3.0), ("\u2581a", -1.5), ("ab", -2.5), ("\u4f60", -4.0)]
+
+    def model(pieces, trainer, normalizer):
+        fields = b"".join(wire(1, wire(1, text.encode()) + wire(2, score) + wire(3, kind)) for text, score, kind in pieces)
+        fields += wire(2, b"".join(wire(*field) for field in trainer.items()))
+        return fields + wire(3, b"".join(wire(*field) for field in normalizer.items()))
+
+    specials = [("<unk>", 0.0, unknown), ("<s>", 0.0, control), ("</s>", 0.0, control)]
+    pieces = specials + [(text, score, normal) for text, score in words]
+    yield model(pieces, {3: 1}, {1: b"identity", 3: 1, 4: 1, 5: 1})
+    yield model(pieces + [("[x]", 0.0, user)], {3: 2, 40: 0, 41: 1, 42: 2, 43: -1}, {3: 1, 4: 0, 5: 1})
+    in_bytes = specials + [(f"<0x{i:02X}>", 0.0, byte) for i in range(256)] + pieces[3:]
+    yield model(in_bytes, {3: 2, 35: 1}, {3: 0, 4: 0, 5: 1})
+    yield model(pieces, {3: 1, 24: 1}, {2: struct.pack("<I", 4) + bytes(4) + b"a\0", 3: 1, 4: 1, 5: 0}) + wire(5, wire(1, b"identity"))
+
+
+def tekkens():
+    def vocabulary(more):
+        tokens = [bytes([i]) for i in range(256)] + more
+        return [{"rank": rank, "token_bytes": base64.b64encode(token).decode()} for rank, token in enumerate(tokens)]
+
+    config = {"pattern": r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+", "num_vocab_tokens": 258, "default_vocab_size": 278,
+              "default_num_special_tokens": 20, "version": "v3"}
+    old = {"config": config, "vocab": vocabulary([b"He", b"llo"])}
+    yield old
+    names = ["<unk>", "<s>", "</s>", "[INST]"]
+    yield {"config": {**config, "default_vocab_size": 266, "default_num_special_tokens": 8, "version": "v13"}, "vocab": old["vocab"],
+           "special_tokens": [{"rank": rank, "token_str": name, "is_control": True} for rank, name in enumerate(names)]}
+
+
+def vocabularies():
+    yield from (b"\0a ab <s>\0" + model for model in sentencepiece_models())
+    yield from (b"\1Hello <s> 12\0" + json.dumps(tekken, separators=(",", ":")).encode() for tekken in tekkens())
+
+
 def templates():
     text = (ROOT / "tests/reference/template_snippets.txt").read_text()
     blocks = [line.replace("\u23ce", "\n") for line in text.splitlines() if "{" in line]  # The sign stands for a line feed.
@@ -363,6 +420,7 @@ CORPORA = {
     "formats_hf_config": lambda: (json.dumps(config).encode() for config in twins()),
     "text_template": lambda: (text.encode() + b"\0Hello" for text in templates()),
     "text_tokenizer": lambda: (json.dumps(value, ensure_ascii=False).encode() + b"\0Hello abc abcabc  12" for value in tokenizers()),
+    "text_vocabulary": vocabularies,
     "text_grammar": grammars, "text_tools": answers, "server_guard": frames, "server_guard_first_bytes": beginnings, "server_http": http_requests,
     "server_http_body": lambda: (bytes([route]) + json.dumps(body).encode() for route, all_of in bodies().items() for body in all_of),
     "server_grpc": messages,

@@ -37,6 +37,7 @@ make_reference quantized
 make_reference sentencepiece
 make_reference tiny build/write_tiny_folders
 make_reference family build/write_tiny_folders
+make_reference gguf_model build/write_tiny_folders
 make_reference embedding "$MINILM"
 make_reference decoder_embedding
 make_reference cross_encoder "$MINILM"

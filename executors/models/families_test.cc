@@ -108,6 +108,7 @@ void AddFields(const Json& object, const std::string& prefix, std::set<std::stri
 TEST(FamilyTwinsTest, EveryNumberIsChanged) {
   const std::set<std::string> others = {"architectures",
                                         "attention_bias",
+                                        "mlp_bias",
                                         "model_type",
                                         "hidden_size",
                                         "intermediate_size",

@@ -81,6 +81,38 @@ TEST_F(LlamaTest, GgufFilesGiveTheReferencesLogprobs) {
   }
 }
 
+// A bias that a GGUF file leaves out is 0, also where another of the same layer is there.
+TEST_F(LlamaTest, BiasesThatAreMissingAreZero) {
+  const TinyLlama model = Tiny("llama");
+  const auto with = [&](const char* name, bool some, bool all) {
+    GgufWriter writer = TinyLlamaWriter(model);
+    const auto add = [&](const char* linear, int64_t rows, float value) {
+      std::vector<float> values(rows, value);
+      for (size_t i = 0; i < values.size(); i += 3) values[i] = -value;
+      writer.Tensor(StrCat(linear, ".bias"), TensorType::kF32, {rows}, values);
+    };
+    const int64_t hidden = model.hidden;
+    const int64_t keys = int64_t{model.kv_heads} * model.HeadSize();
+    if (some) {
+      add("blk.0.attn_v", keys, 0.5f);
+      add("blk.1.attn_output", hidden, 0.25f);
+      add("blk.1.ffn_up", model.ffn, 0.5f);
+    }
+    if (all) {
+      add("blk.0.attn_q", hidden, 0);
+      add("blk.0.attn_k", keys, 0);
+      add("blk.0.attn_output", hidden, 0);
+      add("blk.1.ffn_gate", model.ffn, 0);
+      add("blk.1.ffn_down", hidden, 0);
+    }
+    writer.Write(Path(name));
+    return Logprobs(Path(name));
+  };
+  const std::vector<float> some = with("some.gguf", true, false);
+  EXPECT_EQ(some, with("all.gguf", true, true));
+  EXPECT_NE(some, with("none.gguf", false, false));
+}
+
 TEST_F(LlamaTest, FoldersGiveTheReferencesLogprobsAndThoseOfTransformers) {
   // Made by tests/reference/make_tiny_reference.py, in float64 but for the rotation.
   std::ifstream file("tests/reference/tiny_reference.json");

@@ -21,42 +21,20 @@ namespace millrace {
 namespace {
 
 constexpr int kMpNetBuckets = 32;  // whatever the config says
-constexpr double kDistilBertEpsilon = 1e-12;
 
-absl::Status RefuseOthers(const JsonFields& fields, const char* function_field) {
+// Reads all but the types of tokens.
+absl::StatusOr<ModelConfig> ReadBody(const HfReader& config, const HfEncoderNames& names = {},
+                                     const char* function_field = "hidden_act") {
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadHfEncoder(config, names));
+  model.encoder->positions = model.context_length;
   const std::pair<const char*, Json> neutral[] = {
       {function_field, Json::array({"gelu"})},
       {"position_embedding_type", Json::array({"absolute"})},
       {"is_decoder", Json::array({false})},
-      {"add_cross_attention", Json::array({false})},
-      {"quantization_config", Json::array()}};
+      {"add_cross_attention", Json::array({false})}};
   for (const auto& [name, values] : neutral) {
-    MILLRACE_RETURN_IF_ERROR(fields.Refuse(name, values));
+    MILLRACE_RETURN_IF_ERROR(config.fields().Refuse(name, values));
   }
-  return absl::OkStatus();
-}
-
-// Reads all but the types of tokens.
-absl::StatusOr<ModelConfig> ReadBody(const HfReader& config) {
-  const JsonFields& fields = config.fields();
-  ModelConfig model;
-  EncoderConfig& encoder = model.encoder.emplace();
-  EncoderLayers numbers{.heads_field = "config.json: num_attention_heads"};
-  MILLRACE_ASSIGN_OR_RETURN(numbers.layers, config.Int("num_hidden_layers", kMaxLayers));
-  MILLRACE_ASSIGN_OR_RETURN(model.hidden_size, config.Int("hidden_size", kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(numbers.ffn_size, config.Int("intermediate_size", kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(numbers.heads, config.Int("num_attention_heads", kMaxHeads));
-  MILLRACE_ASSIGN_OR_RETURN(model.vocab_size, config.Int("vocab_size", kMaxVocab));
-  MILLRACE_ASSIGN_OR_RETURN(encoder.positions, config.Int("max_position_embeddings", kMaxContext));
-  model.context_length = encoder.positions;
-  model.norm_epsilon = 1e-12;
-  if (fields.Find("layer_norm_eps") != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(
-        model.norm_epsilon,
-        fields.Float("layer_norm_eps", kLeastLayerNormEpsilon, kMostLayerNormEpsilon));
-  }
-  MILLRACE_ASSIGN_OR_RETURN(model.layers, MakeEncoderLayers(numbers, model.hidden_size));
-  MILLRACE_RETURN_IF_ERROR(RefuseOthers(fields, "hidden_act"));
   return model;
 }
 
@@ -100,22 +78,14 @@ absl::StatusOr<ModelConfig> ReadMpNet(const HfReader& config) {
 }
 
 absl::StatusOr<ModelConfig> ReadDistilBert(const HfReader& config) {
-  const JsonFields& fields = config.fields();
-  ModelConfig model;
-  EncoderConfig& encoder = model.encoder.emplace();
-  EncoderLayers numbers{.heads_field = "config.json: n_heads"};
-  MILLRACE_ASSIGN_OR_RETURN(numbers.layers, config.Int("n_layers", kMaxLayers));
-  MILLRACE_ASSIGN_OR_RETURN(model.hidden_size, config.Int("dim", kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(numbers.ffn_size, config.Int("hidden_dim", kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(numbers.heads, config.Int("n_heads", kMaxHeads));
-  MILLRACE_ASSIGN_OR_RETURN(model.vocab_size, config.Int("vocab_size", kMaxVocab));
-  MILLRACE_ASSIGN_OR_RETURN(encoder.positions,
-                            config.IntOr("max_position_embeddings", kMaxContext, 512));
-  model.context_length = encoder.positions;
-  model.norm_epsilon = kDistilBertEpsilon;
-  MILLRACE_ASSIGN_OR_RETURN(model.layers, MakeEncoderLayers(numbers, model.hidden_size));
-  MILLRACE_RETURN_IF_ERROR(RefuseOthers(fields, "activation"));
-  return model;
+  return ReadBody(config,
+                  {.layers = "n_layers",
+                   .hidden_size = "dim",
+                   .ffn_size = "hidden_dim",
+                   .heads = "n_heads",
+                   .epsilon = nullptr,
+                   .context = 512},
+                  "activation");
 }
 
 template <absl::StatusOr<ModelConfig> (*kRead)(const HfReader&)>
@@ -130,6 +100,8 @@ absl::StatusOr<ModelConfig> ReadDistilBertClassifier(const HfReader& config) {
   model.encoder->classifier->function = HeadFunction::kRelu;
   return model;
 }
+
+absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& reader) { return ReadEncoderGguf(reader); }
 
 constexpr HfArchitecture kArchitectures[] = {
     {"BertModel", ReadHf},
@@ -207,7 +179,7 @@ constexpr std::string_view kIgnored[] = {"pooler.",
 
 constexpr Family kBert = {.name = "bert",
                           .hf = kArchitectures,
-                          .read_gguf = ReadEncoderGguf,
+                          .read_gguf = ReadGguf,
                           .tensors = EncoderTensors,
                           .spellings = kSpellings,
                           .hf_prefixes = kPrefixes,

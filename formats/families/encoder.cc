@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "base/status.h"
@@ -27,11 +29,36 @@ absl::StatusOr<int> ReadRows(const GgufReader& reader, const char* name, int max
   return static_cast<int>(tensor->shape[0]);
 }
 
-// Reads what the file's tensors say of a head that scores pairs: a dense layer or the output alone.
-absl::StatusOr<ClassifierHead> ReadRankHead(const GgufReader& reader) {
+// Reads what the file's keys and tensors say of a head that scores pairs: a dense layer or the
+// output alone. `head` has what the family does where there is no key.
+absl::StatusOr<ClassifierHead> ReadRankHead(const GgufReader& reader, ClassifierHead head) {
+  constexpr char kActivation[] = "classifier.activation";
+  constexpr char kPooling[] = "classifier.pooling_type";
   const GgufFile& file = reader.file();
   const auto has = [&](const char* name) { return file.FindTensor(name) != nullptr; };
-  ClassifierHead head;
+  if (const std::string key = reader.Key(kActivation); file.Find(key) != nullptr) {
+    constexpr std::pair<std::string_view, HeadFunction> kFunctions[] = {
+        {"tanh", HeadFunction::kTanh},
+        {"gelu", HeadFunction::kGelu},
+        {"silu", HeadFunction::kSilu}};
+    MILLRACE_ASSIGN_OR_RETURN(const std::string_view name, file.String(key));
+    const auto* const known = std::find_if(std::begin(kFunctions), std::end(kFunctions),
+                                           [&](const auto& entry) { return entry.first == name; });
+    if (known == std::end(kFunctions)) {
+      return reader.Unsupported(
+          key, StrCat("\"", Printable(name), "\" is not supported (supported: tanh, gelu, silu)"));
+    }
+    head.function = known->second;
+  }
+  if (file.Find(reader.Key(kPooling)) != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(const int type, reader.Int(kPooling, 1 << 16, 0));
+    if (type != kMeanType && type != kFirstType) {
+      return reader.Unsupported(
+          reader.Key(kPooling),
+          StrCat(type, " is not supported (supported: 1, the mean, and 2, the first token's)"));
+    }
+    head.pooling = type == kMeanType ? Pooling::kMean : Pooling::kFirst;
+  }
   head.sigmoid = false;
   head.dense = has("cls.weight");
   head.dense_bias = has("cls.bias");
@@ -46,7 +73,8 @@ absl::StatusOr<ClassifierHead> ReadRankHead(const GgufReader& reader) {
 }
 
 // A file with a head and no key ranks: llama.cpp's converter writes none for rerankers.
-absl::Status ReadPooling(const GgufReader& reader, EncoderConfig* encoder) {
+absl::Status ReadPooling(const GgufReader& reader, const ClassifierHead& head,
+                         EncoderConfig* encoder) {
   const GgufFile& file = reader.file();
   const std::string key = reader.Key("pooling_type");
   const bool has_head =
@@ -56,7 +84,7 @@ absl::Status ReadPooling(const GgufReader& reader, EncoderConfig* encoder) {
     MILLRACE_ASSIGN_OR_RETURN(type, file.Int(key, 0, 1 << 16));
   }
   if (type == kRankType) {
-    MILLRACE_ASSIGN_OR_RETURN(encoder->classifier, ReadRankHead(reader));
+    MILLRACE_ASSIGN_OR_RETURN(encoder->classifier, ReadRankHead(reader, head));
     return absl::OkStatus();
   }
   if (type != kMeanType && type != kFirstType) {
@@ -164,6 +192,32 @@ absl::StatusOr<std::vector<LayerConfig>> MakeEncoderLayers(const EncoderLayers& 
                                    .norms = NormPlacement::kPost});
 }
 
+absl::StatusOr<ModelConfig> ReadHfEncoder(const HfReader& config, const HfEncoderNames& names) {
+  const JsonFields& fields = config.fields();
+  ModelConfig model;
+  model.encoder.emplace();
+  const std::string heads_field = StrCat("config.json: ", names.heads);
+  EncoderLayers numbers{.heads_field = heads_field};
+  MILLRACE_ASSIGN_OR_RETURN(numbers.layers, config.Int(names.layers, kMaxLayers));
+  MILLRACE_ASSIGN_OR_RETURN(model.hidden_size, config.Int(names.hidden_size, kMaxWidth));
+  MILLRACE_ASSIGN_OR_RETURN(numbers.ffn_size, config.Int(names.ffn_size, kMaxWidth));
+  MILLRACE_ASSIGN_OR_RETURN(numbers.heads, config.Int(names.heads, kMaxHeads));
+  MILLRACE_ASSIGN_OR_RETURN(model.vocab_size, config.Int("vocab_size", kMaxVocab));
+  MILLRACE_ASSIGN_OR_RETURN(model.context_length,
+                            names.context == 0
+                                ? config.Int(names.positions, kMaxContext)
+                                : config.IntOr(names.positions, kMaxContext, names.context));
+  model.norm_epsilon = names.norm_epsilon;
+  if (names.epsilon != nullptr && fields.Find(names.epsilon) != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(
+        model.norm_epsilon,
+        fields.Float(names.epsilon, kLeastLayerNormEpsilon, kMostLayerNormEpsilon));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(model.layers, MakeEncoderLayers(numbers, model.hidden_size));
+  MILLRACE_RETURN_IF_ERROR(fields.Refuse("quantization_config", Json::array()));
+  return model;
+}
+
 absl::Status SetRotations(const std::function<double(int layer)>& theta, ModelConfig* model) {
   for (int i = 0; i < model->num_layers(); ++i) {
     SoftmaxAttention& attention = model->layers[i].softmax();
@@ -185,7 +239,7 @@ absl::Status RefuseRopeScaling(const GgufReader& reader) {
   return reader.Unsupported(key, StrCat("\"", Printable(type), "\" is not supported, only none"));
 }
 
-absl::StatusOr<ModelConfig> ReadEncoderGguf(const GgufReader& reader) {
+absl::StatusOr<ModelConfig> ReadEncoderGguf(const GgufReader& reader, const ClassifierHead& head) {
   const GgufFile& file = reader.file();
   ModelConfig model;
   EncoderConfig& encoder = model.encoder.emplace();
@@ -211,7 +265,7 @@ absl::StatusOr<ModelConfig> ReadEncoderGguf(const GgufReader& reader) {
     MILLRACE_ASSIGN_OR_RETURN(const bool causal, file.Bool(key));
     if (causal) return reader.Unsupported(key, "true is not supported, only false");
   }
-  MILLRACE_RETURN_IF_ERROR(ReadPooling(reader, &encoder));
+  MILLRACE_RETURN_IF_ERROR(ReadPooling(reader, head, &encoder));
   encoder.normalize = true;
   MILLRACE_ASSIGN_OR_RETURN(model.vocab_size, ReadRows(reader, "token_embd.weight", kMaxVocab));
   if (model.vocab_size == 0) return reader.Lies("tensor token_embd.weight", "is missing");

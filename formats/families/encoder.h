@@ -25,6 +25,22 @@ struct EncoderLayers {
   std::string_view heads_field;  // the file's name of `heads`, for errors
 };
 
+// The names of config.json's fields in a family, and what they are where a config leaves them out.
+struct HfEncoderNames {
+  const char* layers = "num_hidden_layers";
+  const char* hidden_size = "hidden_size";
+  const char* ffn_size = "intermediate_size";
+  const char* heads = "num_attention_heads";
+  const char* positions = "max_position_embeddings";
+  const char* epsilon = "layer_norm_eps";  // nullptr: a family without the field
+  int context = 0;                         // 0: a config has to say it
+  double norm_epsilon = 1e-12;
+};
+
+// Reads the sizes of a config.json, with layers as MakeEncoderLayers makes them, and refuses a
+// quantized model. The family adds positions and types of tokens.
+absl::StatusOr<ModelConfig> ReadHfEncoder(const HfReader& config, const HfEncoderNames& names);
+
 // Returns BERT's layers for the config's hidden size: attention over the whole text, the product of
 // GELU, norms behind the residual's sums, and biases. The family changes what differs.
 absl::StatusOr<std::vector<LayerConfig>> MakeEncoderLayers(const EncoderLayers& numbers,
@@ -32,8 +48,10 @@ absl::StatusOr<std::vector<LayerConfig>> MakeEncoderLayers(const EncoderLayers& 
 
 // Reads the keys that encoders' GGUF files share, and which of the tables, heads and fused tensors
 // the file has. Embeddings are normalized, as llama.cpp's server does, which no key of the file
-// says. Scores of pairs are logits, as llama.cpp's are.
-absl::StatusOr<ModelConfig> ReadEncoderGguf(const GgufReader& reader);
+// says. Scores of pairs are logits, as llama.cpp's are, by a head of the pooling and function of
+// `head` where no key says another.
+absl::StatusOr<ModelConfig> ReadEncoderGguf(const GgufReader& reader,
+                                            const ClassifierHead& head = {});
 
 // Gives each layer a rotation of its whole heads, in halves, by its base. INVALID_ARGUMENT for
 // heads of an odd size.

@@ -20,11 +20,9 @@ constexpr int kGatingSoftmaxOfChosen = 3;
 // Refuses a key that is there and is another number than `expected`, or than `same`, which means no
 // more than that.
 absl::Status Expect(const GgufReader& file, std::string_view name, int expected, int same) {
-  const std::string key = file.Key(name);
-  if (file.file().Find(key) == nullptr) return absl::OkStatus();
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t value, file.file().Int(key, 0, 1 << 30));
+  MILLRACE_ASSIGN_OR_RETURN(const int value, file.IntOr(name, 1 << 30, expected, 0));
   if (value == expected || value == same) return absl::OkStatus();
-  return file.Unsupported(key, StrCat(value, " is not supported, only ", expected));
+  return file.Unsupported(file.Key(name), StrCat(value, " is not supported, only ", expected));
 }
 
 // Returns what is wrong with so many experts in a layer, or an empty text. All layers count, also

@@ -93,7 +93,14 @@ constexpr std::string_view kTwins = R"([
   {"attn_logit_softcapping": null},
   {"final_logit_softcapping": 5.0},
   {"final_logit_softcapping": null},
-  {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}]}
+  {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}]},
+{"name": "gemma2_biases",
+ "changes": {"hidden_act": null, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 9,
+   "query_pre_attn_scalar": 32, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0,
+   "num_hidden_layers": 2, "tie_word_embeddings": true, "attention_bias": true},
+ "gguf_keys": {"attn_logit_softcapping": "attn_logit_softcapping",
+   "final_logit_softcapping": "final_logit_softcapping"},
+ "mutations": []}
 ])";
 
 }  // namespace

@@ -72,7 +72,14 @@ constexpr std::string_view kTwins = R"([
   {"rope_scaling": {"factor": 4.0}},
   {"rope_scaling": null},
   {"query_pre_attn_scalar": 24},
-  {"sliding_window_pattern": 5}]}
+  {"sliding_window_pattern": 5}]},
+{"name": "gemma3_biases",
+ "changes": {"model_type": "gemma3_text", "hidden_act": null,
+   "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 9, "num_hidden_layers": 6,
+   "query_pre_attn_scalar": 32, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+   "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "tie_word_embeddings": true,
+   "attention_bias": true},
+ "mutations": []}
 ])";
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <utility>
 
 #include "base/status.h"
@@ -22,14 +23,40 @@ absl::Status GgufReader::Lies(std::string_view field, std::string_view what) con
   return absl::InvalidArgumentError(StrCat(file_.base_name(), ": ", field, ": ", what));
 }
 
-absl::StatusOr<int> GgufReader::Int(std::string_view name, int max) const {
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t number, file_.Int(Key(name), 1, max));
-  return static_cast<int>(number);
+absl::StatusOr<int> GgufReader::Int(std::string_view name, int max, int min) const {
+  const std::string key = Key(name);
+  const GgufValue* value = file_.Find(key);
+  if (value == nullptr || !std::holds_alternative<GgufArray>(*value)) {
+    MILLRACE_ASSIGN_OR_RETURN(const int64_t number, file_.Int(key, min, max));
+    return static_cast<int>(number);
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t number, NumberOfAllLayers(key));
+  if (number >= min && number <= max) return static_cast<int>(number);
+  return Lies(StrCat("key ", key), StrCat(number, " is outside of ", min, " to ", max));
 }
 
-absl::StatusOr<int> GgufReader::IntOr(std::string_view name, int max, int otherwise) const {
+absl::StatusOr<int64_t> GgufReader::NumberOfAllLayers(const std::string& key) const {
+  constexpr size_t kShown = 32;
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, file_.Ints(key));
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t layers, file_.Int(Key("block_count"), 1, kMaxLayers));
+  if (static_cast<int64_t>(numbers.size()) != layers) {
+    return Lies(StrCat("key ", key), StrCat("is an array of ", numbers.size(),
+                                            " numbers, must have ", layers, ", one a layer"));
+  }
+  const auto differs = [&](int64_t number) { return number != numbers[0]; };
+  if (std::none_of(numbers.begin(), numbers.end(), differs)) return numbers[0];
+  std::vector<std::string> shown;
+  for (const int64_t number : numbers) {
+    shown.push_back(shown.size() < kShown ? StrCat(number) : "…");
+    if (shown.size() > kShown) break;
+  }
+  return Unsupported(key, StrCat("layers differ, which is not supported: ", JoinList(shown)));
+}
+
+absl::StatusOr<int> GgufReader::IntOr(std::string_view name, int max, int otherwise,
+                                      int min) const {
   if (file_.Find(Key(name)) == nullptr) return otherwise;
-  return Int(name, max);
+  return Int(name, max, min);
 }
 
 absl::StatusOr<double> GgufReader::FloatOr(std::string_view name, double otherwise, double min,
@@ -54,23 +81,19 @@ absl::Status GgufReader::RefuseFloat(std::string_view name, double neutral) cons
 
 absl::Status GgufReader::SetWindows(int otherwise, const std::function<bool(int layer)>& has_window,
                                     ModelConfig* model) const {
-  const std::string key = Key("attention.sliding_window");
-  int64_t window = otherwise;
-  if (file_.Find(key) != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(window, file_.Int(key, 0, kMaxContext));
-  }
+  MILLRACE_ASSIGN_OR_RETURN(const int window,
+                            IntOr("attention.sliding_window", kMaxContext, otherwise, 0));
   for (int i = 0; i < model->num_layers(); ++i) {
-    model->layers[i].softmax().window = has_window(i) ? static_cast<int>(window) : 0;
+    model->layers[i].softmax().window = has_window(i) ? window : 0;
   }
   return absl::OkStatus();
 }
 
 absl::Status GgufReader::RefuseWindows() const {
-  const std::string key = Key("attention.sliding_window");
-  if (file_.Find(key) == nullptr) return absl::OkStatus();
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t window, file_.Int(key, 0, kMaxContext));
+  constexpr char kWindow[] = "attention.sliding_window";
+  MILLRACE_ASSIGN_OR_RETURN(const int window, IntOr(kWindow, kMaxContext, 0, 0));
   if (window == 0) return absl::OkStatus();
-  return Unsupported(key, StrCat(window, " is not supported, only 0"));
+  return Unsupported(Key(kWindow), StrCat(window, " is not supported, only 0"));
 }
 
 absl::StatusOr<ModelConfig> GgufReader::Decoder(const GgufReads& reads) const {
@@ -86,22 +109,33 @@ absl::StatusOr<ModelConfig> GgufReader::Decoder(const GgufReads& reads) const {
   MILLRACE_RETURN_IF_ERROR(ReadVocabulary(&model));
   MILLRACE_ASSIGN_OR_RETURN(layer.softmax().rope, Rope(layer.softmax().head_size, reads.rounds_yarn,
                                                        &model.context_length));
-  // No key says which linears have biases: the first layer's tensors do.
-  const auto has = [&](const char* tensor) { return file_.FindTensor(tensor) != nullptr; };
-  layer.softmax().qkv_bias = has("blk.0.attn_q.bias");
-  layer.softmax().output_bias = has("blk.0.attn_output.bias");
-  layer.gated().biases = has("blk.0.ffn_up.bias");
   model.layers.assign(layers, layer);
+  FindBiases(&model);
   return model;
+}
+
+// No key says which linears have biases: the tensors do. As in llama.cpp each may have one or not.
+void GgufReader::FindBiases(ModelConfig* model) const {
+  model->optional_biases = true;
+  for (int i = 0; i < model->num_layers(); ++i) {
+    const auto has = [&](std::initializer_list<const char*> linears) {
+      return std::any_of(linears.begin(), linears.end(), [&](const char* linear) {
+        return file_.FindTensor(StrCat("blk.", i, ".", linear, ".bias")) != nullptr;
+      });
+    };
+    LayerConfig& layer = model->layers[static_cast<size_t>(i)];
+    layer.softmax().qkv_bias = has({"attn_q", "attn_k", "attn_v"});
+    layer.softmax().output_bias = has({"attn_output"});
+    layer.gated().biases = has({"ffn_gate", "ffn_up", "ffn_down"});
+  }
 }
 
 // Keys that change the maths. Each is fine where its value changes nothing.
 absl::Status GgufReader::RefuseUnsupported(const GgufReads& reads) const {
   for (const char* name : {"expert_count", "expert_used_count"}) {
-    const std::string key = Key(name);
-    if (reads.experts || file_.Find(key) == nullptr) continue;
-    MILLRACE_ASSIGN_OR_RETURN(const int64_t value, file_.Int(key, 0, 1 << 30));
-    if (value != 0) return Unsupported(key, StrCat(value, " is not supported, only 0"));
+    if (reads.experts) continue;
+    MILLRACE_ASSIGN_OR_RETURN(const int value, IntOr(name, 1 << 30, 0, 0));
+    if (value != 0) return Unsupported(Key(name), StrCat(value, " is not supported, only 0"));
   }
   MILLRACE_RETURN_IF_ERROR(RefuseFloat("attention.clamp_kqv", 0));
   MILLRACE_RETURN_IF_ERROR(RefuseFloat("attention.max_alibi_bias", 0));

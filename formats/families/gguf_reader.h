@@ -38,8 +38,10 @@ class GgufReader {
   // attention, and a feed-forward network gated by SiLU.
   absl::StatusOr<ModelConfig> Decoder(const GgufReads& reads = {}) const;
 
-  absl::StatusOr<int> Int(std::string_view name, int max) const;
-  absl::StatusOr<int> IntOr(std::string_view name, int max, int otherwise) const;
+  // An array with a number for each layer is read as the number that all of them have, and refused
+  // where they differ.
+  absl::StatusOr<int> Int(std::string_view name, int max, int min = 1) const;
+  absl::StatusOr<int> IntOr(std::string_view name, int max, int otherwise, int min = 1) const;
   absl::StatusOr<double> FloatOr(std::string_view name, double otherwise, double min,
                                  double max) const;
   absl::StatusOr<double> FactorOr(std::string_view name, double otherwise) const {
@@ -59,9 +61,11 @@ class GgufReader {
   absl::Status Lies(std::string_view field, std::string_view what) const;
 
  private:
+  absl::StatusOr<int64_t> NumberOfAllLayers(const std::string& key) const;
   absl::Status RefuseUnsupported(const GgufReads& reads) const;
   absl::StatusOr<SoftmaxAttention> Attention(int hidden_size) const;
   absl::Status ReadVocabulary(ModelConfig* model) const;
+  void FindBiases(ModelConfig* model) const;
   absl::StatusOr<double> Theta() const;
   absl::StatusOr<double> Epsilon() const;
   absl::StatusOr<std::vector<float>> RopeFactors(const char* name, int dimensions) const;

@@ -31,10 +31,9 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   return model;
 }
 
-// No key says whether there are biases: the first layer's tensors do.
 absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, file.Decoder());
-  MakeGlm4(file.file().FindTensor("blk.0.attn_q.bias") != nullptr, &model);
+  MakeGlm4(model.layers[0].softmax().qkv_bias, &model);
   // Sections of the vision models' rotation.
   const std::string sections = file.Key("rope.dimension_sections");
   if (file.file().Find(sections) != nullptr) {

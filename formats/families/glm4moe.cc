@@ -58,14 +58,7 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   return model;
 }
 
-absl::StatusOr<int64_t> IntOr(const GgufReader& file, std::string_view name, int64_t max,
-                              int64_t otherwise) {
-  const std::string key = file.Key(name);
-  if (file.file().Find(key) == nullptr) return otherwise;
-  return file.file().Int(key, 0, max);
-}
-
-// No key says whether there are biases, or norms of q and k: the first layer's tensors do.
+// No key says whether there are norms of q and k: the first layer's tensors do.
 absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, file.Decoder({.experts = true}));
   MILLRACE_RETURN_IF_ERROR(file.RefuseWindows());
@@ -73,8 +66,8 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   if (file.file().Find(sections) != nullptr) {
     return file.Unsupported(sections, "rotations in sections are not supported");
   }
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t further,
-                            IntOr(file, "nextn_predict_layers", model.num_layers() - 1, 0));
+  MILLRACE_ASSIGN_OR_RETURN(const int further,
+                            file.IntOr("nextn_predict_layers", model.num_layers() - 1, 0, 0));
   model.layers.resize(model.layers.size() - further);
   RouterConfig router = kRouter;
   const std::string norm = file.Key("expert_weights_norm");
@@ -88,12 +81,12 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   ExpertsFeedForward experts;
   MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, router));
   MILLRACE_ASSIGN_OR_RETURN(experts.size, ReadGgufExpertSize(file, experts.router, model));
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t shared,
-                            IntOr(file, "expert_shared_count", kMaxWidth / experts.size, 0));
-  experts.shared_size = static_cast<int>(shared) * experts.size;
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t dense,
-                            IntOr(file, "leading_dense_block_count", kMaxLayers, 0));
-  MakeGlm4Moe(experts, dense, file.file().FindTensor("blk.0.attn_q.bias") != nullptr,
+  MILLRACE_ASSIGN_OR_RETURN(const int shared,
+                            file.IntOr("expert_shared_count", kMaxWidth / experts.size, 0, 0));
+  experts.shared_size = shared * experts.size;
+  MILLRACE_ASSIGN_OR_RETURN(const int dense,
+                            file.IntOr("leading_dense_block_count", kMaxLayers, 0, 0));
+  MakeGlm4Moe(experts, dense, model.layers[0].softmax().qkv_bias,
               file.file().FindTensor("blk.0.attn_q_norm.weight") != nullptr, &model);
   return model;
 }

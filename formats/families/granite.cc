@@ -67,7 +67,15 @@ constexpr std::string_view kTwins = R"([
   {"embedding_multiplier": 7.0},
   {"attention_multiplier": 0.25},
   {"residual_multiplier": 0.5},
-  {"logits_scaling": 0.6}]}
+  {"logits_scaling": 0.6}]},
+{"name": "granite_biases",
+ "changes": {"head_dim": null, "num_hidden_layers": 2, "embedding_multiplier": 6.0,
+   "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 0.5,
+   "attention_bias": true, "mlp_bias": true},
+ "gguf_keys": {"embedding_multiplier": "embedding_scale",
+   "attention_multiplier": "attention.scale", "residual_multiplier": "residual_scale",
+   "logits_scaling": "logit_scale"},
+ "mutations": []}
 ])";
 
 }  // namespace

@@ -35,11 +35,8 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadGgufGranite(file, /*experts=*/true));
   ExpertsFeedForward experts{.size = model.layers[0].ffn_size()};
   MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, kRouter));
-  const std::string shared = file.Key("expert_shared_feed_forward_length");
-  if (file.file().Find(shared) != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(const int64_t size, file.file().Int(shared, 0, kMaxWidth));
-    experts.shared_size = static_cast<int>(size);
-  }
+  MILLRACE_ASSIGN_OR_RETURN(experts.shared_size,
+                            file.IntOr("expert_shared_feed_forward_length", kMaxWidth, 0, 0));
   SetExperts(experts, &model);
   return model;
 }
@@ -86,7 +83,16 @@ constexpr std::string_view kTwins = R"([
   {"embedding_multiplier": 7.0},
   {"attention_multiplier": 0.25},
   {"residual_multiplier": 0.5},
-  {"logits_scaling": 0.6}]}
+  {"logits_scaling": 0.6}]},
+{"name": "granitemoe_biases",
+ "changes": {"head_dim": null, "intermediate_size": 32, "num_local_experts": 8,
+   "num_experts_per_tok": 3, "num_hidden_layers": 2, "embedding_multiplier": 6.0,
+   "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 0.5,
+   "attention_bias": true},
+ "gguf_keys": {"embedding_multiplier": "embedding_scale",
+   "attention_multiplier": "attention.scale", "residual_multiplier": "residual_scale",
+   "logits_scaling": "logit_scale"},
+ "mutations": []}
 ])";
 
 }  // namespace

@@ -48,11 +48,7 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, file.Decoder({.experts = true}));
   MILLRACE_RETURN_IF_ERROR(file.SetWindows(
       0, [](int) { return true; }, &model));
-  const std::string count = file.Key("expert_count");
-  int64_t experts = 0;
-  if (file.file().Find(count) != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(experts, file.file().Int(count, 0, kMaxExperts));
-  }
+  MILLRACE_ASSIGN_OR_RETURN(const int experts, file.IntOr("expert_count", kMaxExperts, 0, 0));
   if (experts == 0) return model;
   MILLRACE_ASSIGN_OR_RETURN(const RouterConfig router, ReadGgufRouter(file, kRouter));
   SetExperts({.size = model.layers[0].ffn_size(), .router = router}, &model);
@@ -142,7 +138,9 @@ constexpr std::string_view kTwins = R"([
  "changes": {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
    "intermediate_size": 32, "num_local_experts": 6, "num_experts_per_tok": 2,
    "num_hidden_layers": 2, "sliding_window": 9},
- "mutations": [{"sliding_window": 10}, {"num_experts_per_tok": 3}]}
+ "mutations": [{"sliding_window": 10}, {"num_experts_per_tok": 3}]},
+{"name": "llama_biases",
+ "changes": {"num_hidden_layers": 2, "attention_bias": true, "mlp_bias": true}, "mutations": []}
 ])";
 
 }  // namespace

@@ -2,7 +2,6 @@
 // nomic's modernbert-embed, Granite): an encoder that norms what its blocks read, rotates by
 // positions, and gates its feed-forward networks. Every third layer sees the whole text, the others
 // a window on both sides, with a rotation of their own. No linear and no norm has a bias.
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,31 +107,17 @@ absl::StatusOr<std::vector<bool>> ReadLocal(const HfReader& config, int layers) 
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   const JsonFields& fields = config.fields();
-  ModelConfig model;
-  model.encoder.emplace();
-  EncoderLayers numbers{.heads_field = "config.json: num_attention_heads"};
-  MILLRACE_ASSIGN_OR_RETURN(numbers.layers, config.Int("num_hidden_layers", kMaxLayers));
-  MILLRACE_ASSIGN_OR_RETURN(model.hidden_size, config.Int("hidden_size", kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(numbers.ffn_size, config.Int("intermediate_size", kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(numbers.heads, config.Int("num_attention_heads", kMaxHeads));
-  MILLRACE_ASSIGN_OR_RETURN(model.vocab_size, config.Int("vocab_size", kMaxVocab));
-  MILLRACE_ASSIGN_OR_RETURN(model.context_length,
-                            config.IntOr("max_position_embeddings", kMaxContext, 8192));
-  model.norm_epsilon = 1e-5;
-  if (fields.Find("norm_eps") != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(model.norm_epsilon, fields.Float("norm_eps", kLeastLayerNormEpsilon,
-                                                               kMostLayerNormEpsilon));
-  }
-  MILLRACE_ASSIGN_OR_RETURN(model.layers, MakeEncoderLayers(numbers, model.hidden_size));
+  MILLRACE_ASSIGN_OR_RETURN(
+      ModelConfig model,
+      ReadHfEncoder(config, {.epsilon = "norm_eps", .context = 8192, .norm_epsilon = 1e-5}));
   Attentions attentions;
   MILLRACE_ASSIGN_OR_RETURN(attentions.window,
                             config.IntOr("local_attention", kMaxContext, kDefaultWindow));
   MILLRACE_RETURN_IF_ERROR(ReadThetas(fields, &attentions));
-  MILLRACE_ASSIGN_OR_RETURN(attentions.local, ReadLocal(config, numbers.layers));
+  MILLRACE_ASSIGN_OR_RETURN(attentions.local, ReadLocal(config, model.num_layers()));
   for (const char* bias : {"norm_bias", "attention_bias", "mlp_bias"}) {
     MILLRACE_RETURN_IF_ERROR(fields.Refuse(bias, Json::array({false})));
   }
-  MILLRACE_RETURN_IF_ERROR(fields.Refuse("quantization_config", Json::array()));
   GateFunction function = GateFunction::kGelu;
   if (constexpr char kField[] = "hidden_activation"; fields.Find(kField) != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(const std::string_view name, fields.String(kField));
@@ -163,7 +148,9 @@ absl::StatusOr<ModelConfig> ReadClassifier(const HfReader& config) {
 // makes of the tensors: the mean, GELU and the norm.
 absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& reader) {
   MILLRACE_RETURN_IF_ERROR(RefuseRopeScaling(reader));
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadEncoderGguf(reader));
+  MILLRACE_ASSIGN_OR_RETURN(
+      ModelConfig model,
+      ReadEncoderGguf(reader, {.pooling = Pooling::kMean, .function = HeadFunction::kGelu}));
   Attentions attentions;
   MILLRACE_ASSIGN_OR_RETURN(attentions.global_theta,
                             reader.FloatOr("rope.freq_base", kGlobalTheta, 1, kMaxTheta));
@@ -184,10 +171,6 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& reader) {
     if (value == "silu") function = GateFunction::kSilu;
   }
   MILLRACE_RETURN_IF_ERROR(SetLayers(attentions, function, &model));
-  if (std::optional<ClassifierHead>& head = model.encoder->classifier; head.has_value()) {
-    head->pooling = Pooling::kMean;
-    head->function = HeadFunction::kGelu;
-  }
   return model;
 }
 
@@ -236,7 +219,7 @@ constexpr std::string_view kTwins = R"([
                {"rope_parameters": {"sliding_attention": {"rope_theta": 100.0}}},
                {"layer_types": ["full_attention", "full_attention", "sliding_attention",
                                 "full_attention"]}]},
-{"name": "modern_bert_pairs", "spread": 0.2, "classifier": "model.", "in_gguf": false,
+{"name": "modern_bert_pairs", "spread": 0.2, "classifier": "model.",
  "config": {"architectures": ["ModernBertForSequenceClassification"], "model_type": "modernbert",
    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
    "vocab_size": 128, "max_position_embeddings": 256, "local_attention": 16, "pad_token_id": 0,

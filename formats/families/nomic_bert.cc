@@ -25,47 +25,16 @@ absl::Status SetLayers(double theta, bool fused_qkv, ModelConfig* model) {
   return SetRotations([theta](int) { return theta; }, model);
 }
 
-// What both kinds of folders say, by the names of each.
-struct Names {
-  const char* layers;
-  const char* hidden_size;
-  const char* ffn_size;
-  const char* heads;
-  const char* positions;
-  const char* epsilon;
-};
-
-absl::StatusOr<ModelConfig> ReadBody(const HfReader& config, const Names& names) {
-  const JsonFields& fields = config.fields();
-  ModelConfig model;
-  EncoderConfig& encoder = model.encoder.emplace();
-  const std::string heads_field = StrCat("config.json: ", names.heads);
-  EncoderLayers numbers{.heads_field = heads_field};
-  MILLRACE_ASSIGN_OR_RETURN(numbers.layers, config.Int(names.layers, kMaxLayers));
-  MILLRACE_ASSIGN_OR_RETURN(model.hidden_size, config.Int(names.hidden_size, kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(numbers.ffn_size, config.Int(names.ffn_size, kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(numbers.heads, config.Int(names.heads, kMaxHeads));
-  MILLRACE_ASSIGN_OR_RETURN(model.vocab_size, config.Int("vocab_size", kMaxVocab));
-  MILLRACE_ASSIGN_OR_RETURN(model.context_length, config.Int(names.positions, kMaxContext));
-  MILLRACE_ASSIGN_OR_RETURN(encoder.token_types,
+absl::StatusOr<ModelConfig> ReadBody(const HfReader& config, const HfEncoderNames& names) {
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadHfEncoder(config, names));
+  MILLRACE_ASSIGN_OR_RETURN(model.encoder->token_types,
                             config.IntOr("type_vocab_size", kMaxTokenTypes, 2));
-  model.norm_epsilon = 1e-12;
-  if (fields.Find(names.epsilon) != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(
-        model.norm_epsilon,
-        fields.Float(names.epsilon, kLeastLayerNormEpsilon, kMostLayerNormEpsilon));
-  }
-  MILLRACE_ASSIGN_OR_RETURN(model.layers, MakeEncoderLayers(numbers, model.hidden_size));
-  MILLRACE_RETURN_IF_ERROR(fields.Refuse("quantization_config", Json::array()));
   return model;
 }
 
 absl::StatusOr<ModelConfig> ReadTransformers(const HfReader& config) {
   const JsonFields& fields = config.fields();
-  MILLRACE_ASSIGN_OR_RETURN(
-      ModelConfig model,
-      ReadBody(config, {"num_hidden_layers", "hidden_size", "intermediate_size",
-                        "num_attention_heads", "max_position_embeddings", "layer_norm_eps"}));
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadBody(config, {}));
   MILLRACE_RETURN_IF_ERROR(fields.Refuse("hidden_act", Json::array({"silu"})));
   const int head_size = model.layers[0].softmax().head_size;
   MILLRACE_RETURN_IF_ERROR(fields.Refuse("head_dim", Json::array({head_size})));
@@ -79,10 +48,15 @@ absl::StatusOr<ModelConfig> ReadTransformers(const HfReader& config) {
 // Reads a folder of the authors' code, whose class has the same name.
 absl::StatusOr<ModelConfig> ReadAuthors(const HfReader& config) {
   const JsonFields& fields = config.fields();
-  MILLRACE_ASSIGN_OR_RETURN(
-      ModelConfig model, ReadBody(config, {"n_layer", "n_embd", "n_inner", "n_head", "n_positions",
-                                           "layer_norm_epsilon"}));
-  const std::pair<const char*, Json> neutral[] = {{"activation_function", Json::array({"swiglu"})},
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadBody(config, {.layers = "n_layer",
+                                                                 .hidden_size = "n_embd",
+                                                                 .ffn_size = "n_inner",
+                                                                 .heads = "n_head",
+                                                                 .positions = "n_positions",
+                                                                 .epsilon = "layer_norm_epsilon"}));
+  // nomic-embed-text-v2-moe's mixtures come first, since they say what kind of model it is.
+  const std::pair<const char*, Json> neutral[] = {{"moe_every_n_layers", Json::array({0})},
+                                                  {"activation_function", Json::array({"swiglu"})},
                                                   {"prenorm", Json::array({false})},
                                                   {"parallel_block", Json::array({false})},
                                                   {"use_rms_norm", Json::array({false})},
@@ -93,8 +67,7 @@ absl::StatusOr<ModelConfig> ReadAuthors(const HfReader& config) {
                                                   {"rotary_emb_fraction", Json::array({1, 1.0})},
                                                   {"rotary_emb_interleaved", Json::array({false})},
                                                   {"rotary_emb_scale_base", Json::array()},
-                                                  {"rotary_scaling_factor", Json::array()},
-                                                  {"moe_every_n_layers", Json::array({0})}};
+                                                  {"rotary_scaling_factor", Json::array()}};
   for (const auto& [name, values] : neutral) {
     MILLRACE_RETURN_IF_ERROR(fields.Refuse(name, values));
   }
@@ -157,7 +130,17 @@ constexpr std::string_view kTwins = R"([
    "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}, "hidden_act": "silu",
    "torch_dtype": "float32"},
  "mutations": [{"layer_norm_eps": 0.09}, {"num_attention_heads": 2},
-               {"rope_parameters": {"rope_theta": 50.0}}]}
+               {"rope_parameters": {"rope_theta": 50.0}}]},
+{"name": "nomic_bert_authors", "spread": 0.2, "pooling": "mean_tokens", "normalize": true,
+ "in_gguf": false, "spelled": ["emb_ln", "encoder.layers."],
+ "config": {"architectures": ["NomicBertModel"], "model_type": "nomic_bert",
+   "activation_function": "swiglu", "n_embd": 64, "n_inner": 96, "n_layer": 3, "n_head": 4,
+   "n_positions": 128, "vocab_size": 128, "type_vocab_size": 2, "layer_norm_epsilon": 1e-5,
+   "prenorm": false, "causal": false, "parallel_block": false, "use_rms_norm": false,
+   "qkv_proj_bias": false, "mlp_fc1_bias": false, "mlp_fc2_bias": false,
+   "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": false,
+   "rotary_emb_scale_base": null, "rotary_scaling_factor": null, "torch_dtype": "float32"},
+ "mutations": [{"layer_norm_epsilon": 0.09}, {"n_head": 2}, {"rotary_emb_base": 50}]}
 ])";
 
 }  // namespace

@@ -32,7 +32,9 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
 constexpr HfArchitecture kArchitectures[] = {{"Olmo2ForCausalLM", ReadHf}};
 
 constexpr std::string_view kTwins = R"([
-{"name": "olmo2", "changes": {"head_dim": null}, "mutations": []}
+{"name": "olmo2", "changes": {"head_dim": null}, "mutations": []},
+{"name": "olmo2_biases",
+ "changes": {"head_dim": null, "num_hidden_layers": 2, "attention_bias": true}, "mutations": []}
 ])";
 
 }  // namespace

@@ -44,7 +44,11 @@ constexpr std::string_view kTwins = R"([
 {"name": "olmoe",
  "changes": {"head_dim": null, "intermediate_size": 32, "num_experts": 8,
    "num_experts_per_tok": 3, "norm_topk_prob": false, "num_hidden_layers": 2},
- "mutations": [{"num_experts_per_tok": 2}, {"norm_topk_prob": true}]}
+ "mutations": [{"num_experts_per_tok": 2}, {"norm_topk_prob": true}]},
+{"name": "olmoe_biases",
+ "changes": {"head_dim": null, "intermediate_size": 32, "num_experts": 8,
+   "num_experts_per_tok": 3, "norm_topk_prob": false, "num_hidden_layers": 2,
+   "attention_bias": true}, "mutations": []}
 ])";
 
 }  // namespace

@@ -23,6 +23,7 @@ absl::Status SetQwenWindows(const HfReader& config, ModelConfig* model) {
 namespace {
 
 void AddBiases(ModelConfig* model) {
+  model->optional_biases = false;
   for (LayerConfig& layer : model->layers) layer.softmax().qkv_bias = true;
 }
 

@@ -34,15 +34,11 @@ absl::Status SetQwenExperts(const HfReader& config, ExpertsFeedForward experts,
 
 namespace {
 
-void SetBiases(bool biases, ModelConfig* model) {
-  for (LayerConfig& layer : model->layers) layer.softmax().qkv_bias = biases;
-}
-
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.kv_heads = 16, .context = 32768}));
   MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_ASSIGN_OR_RETURN(const bool biases, config.fields().BoolOr("qkv_bias", true));
-  SetBiases(biases, &model);
+  for (LayerConfig& layer : model.layers) layer.softmax().qkv_bias = biases;
   ExpertsFeedForward experts{.shared_gate = true};
   MILLRACE_ASSIGN_OR_RETURN(experts.shared_size,
                             config.Int("shared_expert_intermediate_size", kMaxWidth));
@@ -52,7 +48,6 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
 
 absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, file.Decoder({.experts = true}));
-  SetBiases(file.file().FindTensor("blk.0.attn_q.bias") != nullptr, &model);
   MILLRACE_RETURN_IF_ERROR(file.RefuseWindows());
   ExpertsFeedForward experts{.shared_gate = true};
   MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, {}));

@@ -40,7 +40,9 @@ constexpr std::string_view kTwins = R"([
 {"name": "qwen3_last", "pooling": "lasttoken", "normalize": true,
  "changes": {"tie_word_embeddings": true}, "mutations": []},
 {"name": "qwen3_mean", "pooling": "mean_tokens", "bare_names": true,
- "changes": {"architectures": ["Qwen3Model"]}, "mutations": []}
+ "changes": {"architectures": ["Qwen3Model"]}, "mutations": []},
+{"name": "qwen3_biases",
+ "changes": {"num_hidden_layers": 2, "attention_bias": true}, "mutations": []}
 ])";
 
 }  // namespace

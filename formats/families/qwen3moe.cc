@@ -44,7 +44,11 @@ constexpr std::string_view kTwins = R"([
  "changes": {"model_type": "qwen3_moe", "num_experts": 6, "num_experts_per_tok": 2,
    "moe_intermediate_size": 32, "norm_topk_prob": false, "tie_word_embeddings": true,
    "num_hidden_layers": 4, "decoder_sparse_step": 2, "mlp_only_layers": [3]},
- "mutations": [{"num_experts_per_tok": 3}, {"norm_topk_prob": true}]}
+ "mutations": [{"num_experts_per_tok": 3}, {"norm_topk_prob": true}]},
+{"name": "qwen3moe_biases",
+ "changes": {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 3,
+   "moe_intermediate_size": 32, "norm_topk_prob": true, "num_hidden_layers": 2,
+   "attention_bias": true}, "mutations": []}
 ])";
 
 }  // namespace

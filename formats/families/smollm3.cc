@@ -66,7 +66,10 @@ constexpr HfArchitecture kArchitectures[] = {{"SmolLM3ForCausalLM", ReadHf}};
 constexpr std::string_view kTwins = R"([
 {"name": "smollm3",
  "changes": {"head_dim": null, "num_hidden_layers": 5, "tie_word_embeddings": true},
- "mutations": [{"no_rope_layers": [1, 1, 1, 1, 1]}, {"no_rope_layer_interval": 3}]}
+ "mutations": [{"no_rope_layers": [1, 1, 1, 1, 1]}, {"no_rope_layer_interval": 3}]},
+{"name": "smollm3_biases",
+ "changes": {"head_dim": null, "num_hidden_layers": 4, "tie_word_embeddings": true,
+   "attention_bias": true, "mlp_bias": true}, "mutations": []}
 ])";
 
 }  // namespace

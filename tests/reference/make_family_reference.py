@@ -11,7 +11,8 @@ The file holds the prompt's token ids, and for each twin its largest logit and i
 computes rotations in float32): the log-probabilities of the prompt's tokens but the first, then those of the whole vocabulary behind
 each position of "rows", the last among them. They are "logprobs", and "half_kv_logprobs" of keys and values rounded to float16.
 Of encoders, with the prompt's first tokens, it is the "embedding" and the "half_kv_embedding", pooled and
-normalized as the folder's modules.json says. Of cross-encoders the one number is the logit, and tokens from "second_type" on have the
+normalized as the folder's modules.json says, and "half_kv_flips": how far the latter is from what transformers itself makes in float32,
+which rounds some keys and values to the next float16, as a share of the largest number; of several prompts the most. Of cross-encoders the one number is the logit, and tokens from "second_type" on have the
 second type.
 """
 import contextlib
@@ -27,6 +28,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceCl
 PROMPT = [(i * 37 + i * i) % 128 for i in range(49)]
 ROWS = [16, 48]  # after whole blocks
 ENCODED = 37  # not a multiple of a block
+OTHERS = [[(i * a + i * i * b) % 128 for i in range(ENCODED)] for a, b in ((37, 1), (5, 3), (11, 7), (29, 1), (3, 5), (41, 9), (17, 2), (7, 11))]
 SECOND = 20  # where the second text of a pair begins, for models with types of tokens
 
 
@@ -38,10 +40,10 @@ def logprobs(model):
     return round(logits.abs().max().item(), 4), [round(score.item(), 6) for score in wanted]
 
 
-def load(kind, folder, **options):
+def load(kind, folder, dtype=torch.float64, **options):
     # Eager is the plain definition, the only one that supports soft caps, and of experts the only one in float64.
     model, loading = kind.from_pretrained(
-        folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager", output_loading_info=True, **options)
+        folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager", output_loading_info=True, **options)
     wrong = {kind: names for kind, names in loading.items() if names}
     if wrong:
         raise SystemExit(f"{folder.name}: {wrong}")
@@ -52,7 +54,7 @@ def load(kind, folder, **options):
 def half_kv(model):
     module = sys.modules[type(model).__module__]
     if not hasattr(module, "eager_attention_forward"):  # MPNet's linears of keys and values lead nowhere else
-        hooks = [linear.register_forward_hook(lambda _, inputs, out: out.half().double())
+        hooks = [linear.register_forward_hook(lambda _, inputs, out: out.half().to(out.dtype))
                  for layer in model.modules() if type(layer).__name__ == "MPNetSelfAttention" for linear in (layer.k, layer.v)]
         yield
         for hook in hooks:
@@ -61,7 +63,7 @@ def half_kv(model):
     # Every attention layer of the family looks this function up at each call.
     exact_attention = module.eager_attention_forward
     module.eager_attention_forward = lambda layer, q, k, v, *rest, **named: exact_attention(
-        layer, q, k.half().double(), v.half().double(), *rest, **named)
+        layer, q, k.half().to(k.dtype), v.half().to(v.dtype), *rest, **named)
     yield
     module.eager_attention_forward = exact_attention
 
@@ -74,9 +76,9 @@ def decoder_reference(folder):
     return {"largest": largest, "logprobs": exact, "half_kv_logprobs": rounded}
 
 
-def embedding(model, folder):
+def embedding(model, folder, prompt=None):
     with torch.no_grad():
-        states = model(torch.tensor([PROMPT[:ENCODED]])).last_hidden_state[0]
+        states = model(torch.tensor([prompt or PROMPT[:ENCODED]])).last_hidden_state[0]
     pooling = json.loads((folder / "1_Pooling/config.json").read_text())
     pooled = states.mean(0) if pooling["pooling_mode_mean_tokens"] else states[-1] if pooling["pooling_mode_lasttoken"] else states[0]
     modules = json.loads((folder / "modules.json").read_text())
@@ -85,13 +87,41 @@ def embedding(model, folder):
     return [round(value, 7) for value in pooled.tolist()]
 
 
+# The names of the fields of nomic's authors in transformers' config.
+AUTHORS = {"n_embd": "hidden_size", "n_inner": "intermediate_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+           "n_positions": "max_position_embeddings", "layer_norm_epsilon": "layer_norm_eps"}
+
+
+def name_as_transformers(folder):
+    """Writes the config of a folder as nomic's authors have it by transformers' names. It knows the tensors' names itself."""
+    config = json.loads((folder / "config.json").read_text())
+    if "n_embd" not in config:
+        return
+    config |= {name: config[field] for field, name in AUTHORS.items()}
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": float(config["rotary_emb_base"])}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 def encoder_reference(folder):
+    name_as_transformers(folder)
     pools = json.loads((folder / "config.json").read_text())["model_type"] in ("bert", "roberta", "camembert", "mpnet")
-    model = load(AutoModel, folder, **({"add_pooling_layer": False} if pools else {}))
+    options = {"add_pooling_layer": False} if pools else {}
+    model = load(AutoModel, folder, **options)
     exact = embedding(model, folder)
     with half_kv(model):
         rounded = embedding(model, folder)
-    return {"embedding": exact, "half_kv_embedding": rounded}
+    made = {"embedding": exact, "half_kv_embedding": rounded}
+    if model.config.model_type == "qwen3":
+        return made
+    return made | {"half_kv_flips": float(f"{flips(folder, options, model):.1g}")}
+
+
+def flips(folder, options, exact):
+    """Returns how far transformers' results in float32 are from those in float64, keys and values being rounded in both."""
+    single = load(AutoModel, folder, torch.float32, **options)
+    with half_kv(exact), half_kv(single):
+        both = [[torch.tensor(embedding(model, folder, prompt)) for model in (exact, single)] for prompt in OTHERS]
+    return max(((a - b).abs().max() / a.abs().max()).item() for a, b in both)
 
 
 def classifier_reference(folder):

@@ -4,14 +4,13 @@
     make_gguf_reference.py FOLDER
 
 llama.cpp is that of PyPI's xllamacpp. The file is a list of
-    {"name": ..., "keys": {key: value}, "ends": [ids that end an answer], "special": [ids], "user_defined": [ids], "texts": [[text, ids], ...]}
+    {"name": ..., "keys": {key: value}, "ends": [ids that end an answer], "special": [ids], "user_defined": [ids], "texts": [[text, ids], ...],
+     "chat_tokens": the prompt's of one user message, CHAT, if the file has a chat template}
 A number among the keys stands for a uint32, a list of integers for int32s, one with a point for float32s. Ids of texts have what the
 file adds around a text, and special tokens' text is read as the tokens.
 """
 import ctypes
-import glob
 import json
-import os
 import pathlib
 import sys
 import tempfile
@@ -20,8 +19,12 @@ import gguf
 import numpy
 import xllamacpp
 
+import llama_cpp
+
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 BYTES = [chr(c) for c in range(33, 127)] + [chr(c) for c in range(161, 256) if c != 173] + [chr(c) for c in range(256, 324)]
+WORDS = ["Hi hit hithit", "Éa hÍ, a-b 12.5 数学 naïve [SEP] x", "[CLS] hi [mask][MASK] hi", "supercalifragilistic" * 9]  # of WordPiece
+CHAT = "Hi there"
 TEXTS = ["", "Hi there", " a 12345 !?=+b", "<|a|>  x\n\n<|end|> y", "x</s>  y", "<|im_end|>\n<|channel|>z<PRE>"]
 
 
@@ -48,6 +51,26 @@ def unigram(**keys):
     kinds = [CONTROL, CONTROL, UNKNOWN] + [NORMAL] * (len(tokens) - 3)
     return {"tokenizer.ggml.model": "t5", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds,
             "tokenizer.ggml.scores": [0.0] * 3 + [-2.0 - i / 64 for i in range(len(tokens) - 3)]} | keys
+
+
+def bert(cased=False, without=(), unused=99, **keys):
+    """WordPiece, as converters write it: a space before what begins a word, nothing before what continues one."""
+    specials = ["[PAD]"] + [f"[unused{i}]" for i in range(unused)] + ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = [f"▁{chr(c)}" for c in range(33, 127) if cased or not chr(c).isupper()] + ["▁hi", "▁12", "▁é", "▁数", "▁Hi", "▁na"]
+    parts = [chr(c) for c in range(97, 123)] + ["hi", "it", "5", "ive"]
+    tokens = specials + words + parts
+    made = {"tokenizer.ggml.model": "bert", "tokenizer.ggml.pre": "jina-v2-en", "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": [CONTROL] + [UNUSED] * unused + [UNKNOWN, CONTROL, CONTROL, CONTROL] + [NORMAL] * (len(tokens) - unused - 5),
+            "tokenizer.ggml.padding_token_id": 0, "tokenizer.ggml.unknown_token_id": unused + 1, "tokenizer.ggml.cls_token_id": unused + 2,
+            "tokenizer.ggml.seperator_token_id": unused + 3, "tokenizer.ggml.mask_token_id": unused + 4} | keys
+    return {key: value for key, value in made.items() if key not in without}
+
+
+def roberta(**keys):
+    """RoBERTa's byte-level BPE."""
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    frame = {"bos": 0, "padding": 1, "eos": 2, "unknown": 3, "seperator": 2, "cls": 0, "mask": 4}
+    return bpe(specials, **{f"tokenizer.ggml.{name}_token_id": token for name, token in frame.items()}) | {"tokenizer.ggml.pre": "roberta-bpe"} | keys
 
 
 ENDS = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|flush|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>",
@@ -93,6 +116,34 @@ def cases():
     yield "unigram, no eos", unigram(**{"tokenizer.ggml.add_eos_token": False})
 
 
+    cls, separator = "tokenizer.ggml.cls_token_id", "tokenizer.ggml.seperator_token_id"
+    bos = "tokenizer.ggml.bos_token_id"
+    yield "bert", bert()
+    yield "bert, nomic", bert(**{bos: 101, EOS: 102})
+    yield "bert of 2025", bert(without=[cls], **{bos: 101, EOS: 102})
+    yield "bert whose bos is not its cls", bert(**{bos: 103, EOS: 102})
+    yield "bert with other ids", bert(without=[cls], unused=0, **{bos: 2, EOS: 3})
+    yield "bert without ids", bert(without=[cls, separator, "tokenizer.ggml.unknown_token_id"])
+    yield "bert without pre", bert(without=["tokenizer.ggml.pre"])
+    yield "bert, no frame", bert(**{"tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_eos_token": False})
+    yield "bert, cased", bert(cased=True, **{"tokenizer.ggml.normalizer.lowercase": False})
+    yield "bert, lower case with accents", bert(**{"tokenizer.ggml.normalizer.strip_accents": False})
+    yield "bert without types", bert(without=["tokenizer.ggml.token_type"])
+    around = {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.add_eos_token": True}
+    yield "roberta", roberta()
+    yield "roberta, framed", roberta(**around, **{"tokenizer.ggml.add_sep_token": True})
+    yield "xlm-roberta", unigram(**around, **{bos: 0, EOS: 1, cls: 0, separator: 1, "tokenizer.ggml.add_space_prefix": True,
+                                              "tokenizer.ggml.remove_extra_whitespaces": True})
+    yield "unigram that keeps spaces", unigram(**{"tokenizer.ggml.add_space_prefix": True})
+
+    template = "{% for message in messages %}[{{ message.content }}]{% endfor %}"
+    framed = "{{ bos_token }}" + template + "{{ eos_token }}"
+    for add_bos, add_eos in ((True, False), (True, True), (False, True)):
+        frame = {"tokenizer.ggml.add_bos_token": add_bos, "tokenizer.ggml.add_eos_token": add_eos}
+        for name, text in (("plain", template), ("framed", framed)):
+            yield f"chat, {name}, bos {add_bos}, eos {add_eos}", llama(**frame, **{"tokenizer.chat_template": text})
+
+
 def write(path, keys):
     writer = gguf.GGUFWriter(path, "llama")
     size, width = len(keys["tokenizer.ggml.tokens"]), 32
@@ -119,37 +170,13 @@ def write(path, keys):
     writer.close()
 
 
-class Parameters(ctypes.Structure):
-    """llama_model_params, which is passed as it is: of more bytes than it has in any version."""
-    _fields_ = [("bytes", ctypes.c_char * 512)]
-
-
-def library():
-    lib = ctypes.CDLL(glob.glob(os.path.join(os.path.dirname(xllamacpp.__file__), "*.so"))[0])
-    lib.llama_model_default_params.restype = Parameters
-    lib.llama_model_load_from_file.restype = ctypes.c_void_p
-    lib.llama_model_load_from_file.argtypes = [ctypes.c_char_p, Parameters]
-    lib.llama_model_get_vocab.restype = ctypes.c_void_p
-    lib.llama_model_get_vocab.argtypes = lib.llama_model_free.argtypes = [ctypes.c_void_p]
-    lib.llama_model_free.restype = None
-    for name in ("llama_vocab_is_eog", "llama_vocab_get_attr"):
-        getattr(lib, name).argtypes = [ctypes.c_void_p, ctypes.c_int32]
-    lib.llama_vocab_is_eog.restype = ctypes.c_bool
-    lib.llama_tokenize.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32,
-                                   ctypes.c_bool, ctypes.c_bool]
-    lib.llama_backend_init()
-    return lib
-
-
 def reference(lib, path, keys):
-    model = lib.llama_model_load_from_file(str(path).encode(), lib.llama_model_default_params())
-    if not model:
-        raise SystemExit(f"llama.cpp does not read {path}")
+    model = llama_cpp.load(lib, path)
     vocab = lib.llama_model_get_vocab(model)
     ids = range(len(keys["tokenizer.ggml.tokens"]))
     attributes = [lib.llama_vocab_get_attr(vocab, i) for i in ids]
     texts = []
-    for text in TEXTS:
+    for text in TEXTS + (WORDS if keys["tokenizer.ggml.model"] == "bert" else []):
         data, room = text.encode(), (ctypes.c_int32 * 512)()
         count = lib.llama_tokenize(vocab, data, len(data), room, 512, True, True)
         texts.append([text, list(room[:count])])
@@ -160,14 +187,28 @@ def reference(lib, path, keys):
     return made
 
 
+def chat_tokens(path):
+    """Returns how many tokens llama.cpp's server makes of CHAT."""
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(path)
+    parameters.n_ctx = 64
+    parameters.n_parallel = parameters.cpuparams.n_threads = 1
+    parameters.warmup = False
+    server = xllamacpp.Server(parameters)
+    answer = server.handle_chat_completions({"messages": [{"role": "user", "content": CHAT}], "max_tokens": 1})
+    return answer["usage"]["prompt_tokens"]
+
+
 def main():
-    lib = library()
+    lib = llama_cpp.library()
     lines = []
     with tempfile.TemporaryDirectory() as work:
         for name, keys in cases():
             path = pathlib.Path(work) / "vocabulary.gguf"
             write(path, keys)
             made = {"name": name, "keys": keys} | reference(lib, path, keys)
+            if "tokenizer.chat_template" in keys:
+                made["chat_tokens"] = chat_tokens(path)
             lines.append(json.dumps(made, ensure_ascii=False, separators=(",", ":")))
     (pathlib.Path(sys.argv[1]) / "gguf_reference.json").write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
 

@@ -7,6 +7,7 @@ SentencePiece trains the models on text.txt. Each has the file in base64, texts,
 the ids are decoded to.
 """
 import base64
+import contextlib
 import io
 import json
 import pathlib
@@ -42,14 +43,15 @@ def texts_of(generator):
 
 
 def train(options, work):
-    rules = work / "rules.tsv"
-    rules.write_text("".join(f"{' '.join(f'{ord(c):X}' for c in old)}\t{' '.join(f'{ord(c):X}' for c in new)}\n" for old, new in RULES))
+    rules = "rules.tsv"  # a relative path, since the model holds it
+    (work / rules).write_text("".join(f"{' '.join(f'{ord(c):X}' for c in old)}\t{' '.join(f'{ord(c):X}' for c in new)}\n" for old, new in RULES))
     model = io.BytesIO()
     settings = {"vocab_size": 420, "character_coverage": 1.0, "hard_vocab_limit": False, "num_threads": 1, "minloglevel": 2} | options
     if "normalization_rule_name" not in settings:
-        settings["normalization_rule_tsv"] = str(rules)
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter((HERE / "text.txt").read_text(encoding="utf-8").split("\n")),
-                                             model_writer=model, **settings)
+        settings["normalization_rule_tsv"] = rules
+    sentences = iter((HERE / "text.txt").read_text(encoding="utf-8").split("\n"))
+    with contextlib.chdir(work):
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=sentences, model_writer=model, **settings)
     return model.getvalue()
 
 

@@ -1,6 +1,6 @@
-// Writes the tiny models that make_tiny_reference.py and make_family_reference.py give to
-// transformers: `write_tiny_folders DIR` those of ReferenceFolders, `write_tiny_folders DIR
-// families` a twin of every family.
+// Writes the tiny models that tests/reference's programs give to transformers and llama.cpp:
+// `write_tiny_folders DIR` those of ReferenceFolders, `write_tiny_folders DIR families` a twin of
+// every family, `write_tiny_folders DIR gguf` the GGUF files of those that have one.
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -9,16 +9,21 @@
 #include "formats/hf_test_util.h"
 
 int main(int argc, char** argv) {
-  const bool families = argc == 3 && argv[2] == std::string_view("families");
-  if (argc != 2 && !families) {
-    std::fputs("usage: write_tiny_folders DIR [families]\n", stderr);
+  const std::string_view kind = argc == 3 ? argv[2] : "";
+  if (argc != 2 && kind != "families" && kind != "gguf") {
+    std::fputs("usage: write_tiny_folders DIR [families|gguf]\n", stderr);
     return 2;
   }
-  if (families) {
+  if (!kind.empty()) {
     for (const auto& twins : {millrace::FamilyTwins(), millrace::PoolerTwins(),
                               millrace::EncoderTwins(), millrace::ClassifierTwins()}) {
       for (const millrace::FamilyTwin& twin : twins) {
-        millrace::WriteTwinFolder(twin, std::string(argv[1]) + "/" + twin.name);
+        const std::string path = std::string(argv[1]) + "/" + twin.name;
+        if (kind == "families") {
+          millrace::WriteTwinFolder(twin, path);
+        } else if (twin.in_gguf) {
+          millrace::WriteTwinGguf(twin, path + ".gguf");
+        }
       }
     }
     return 0;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -23,32 +22,13 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using Json = nlohmann::json;
-
-void Set(const std::string& key, const Json& value, GgufWriter* writer) {
-  if (value.is_boolean()) {
-    writer->Bool(key, value);
-  } else if (value.is_number()) {
-    writer->Uint32(key, value);
-  } else if (value.is_string()) {
-    writer->String(key, value.get<std::string>());
-  } else if (value[0].is_string()) {
-    writer->Strings(key, value);
-  } else if (value[0].is_number_float()) {
-    writer->Float32s(key, value);
-  } else {
-    writer->Int32s(key, value);
-  }
-}
 
 class GgufReferenceTest : public ::testing::Test {
  protected:
   ~GgufReferenceTest() override { unlink(path_.c_str()); }
 
   ModelText Read(const Json& keys) {
-    GgufWriter writer;
-    for (const auto& [key, value] : keys.items()) Set(key, value, &writer);
-    writer.Write(path_);
+    WriterOf(keys).Write(path_);
     absl::StatusOr<ModelText> text = ReadModelText(path_);
     EXPECT_TRUE(text.ok()) << text.status();
     return text.ok() ? *std::move(text) : ModelText{};
@@ -121,6 +101,8 @@ TEST_F(GgufReferenceTest, AChatBeginsWithTheBosThatTheFileAdds) {
   EXPECT_EQ(Read(KeysOf("llama without ids")).chat_bos, 1);
   EXPECT_EQ(Read(KeysOf("llama, no bos")).chat_bos, std::nullopt);
   EXPECT_EQ(Read(KeysOf("gpt-oss")).chat_bos, std::nullopt);
+  EXPECT_EQ(Read(KeysOf("llama without ids")).chat_eos, std::nullopt);
+  EXPECT_EQ(Read(KeysOf("llama, eos")).chat_eos, 2);
 }
 
 }  // namespace
