@@ -84,7 +84,7 @@ def visit(folder, url, load, seed, arguments):
     """Puts a load on the server and returns the result's figures."""
     kind, size = load
     result = folder / "result.json"
-    command = [BUILD / "millrace-loadtest", "--url", url, "--no-calibrate", "--quiet", "--json", result, "--seed", str(seed)]
+    command = [BUILD / "millrace-loadtest", "--url", url, "--quiet", "--json", result, "--seed", str(seed)]
     command += ["--duration", f"{arguments.seconds}s", "--grace", "0s"]
     command += ["--concurrency" if kind == "clients" else "--rate", str(size)]
     command += ["--input-len", arguments.input_len, "--output-len", arguments.output_len]
