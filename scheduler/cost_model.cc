@@ -124,14 +124,14 @@ double WindowFit::Spread(size_t feature) const {
 Features StepCostModel::PromptFeatures(const StepWork& work) const {
   const int32_t tile = shape_.token_tile;
   const int32_t tokens = work.decode_rows + work.prompt_tokens;
+  const int32_t tiles = (tokens + tile - 1) / tile;
   double experts = 0;
   if (shape_.num_experts > shape_.experts_a_token) {
     const double unread = std::log1p(-static_cast<double>(shape_.experts_a_token) /
                                      static_cast<double>(shape_.num_experts));
     experts = std::exp(unread * work.decode_rows) - std::exp(unread * tokens);
   }
-  return {1.0, static_cast<double>((tokens + tile - 1) / tile), work.prompt_pairs / kPairs,
-          experts};
+  return {1.0, static_cast<double>(tiles), work.prompt_pairs / kPairs, experts};
 }
 
 Features StepCostModel::DecodeFeatures(const StepWork& work) {
