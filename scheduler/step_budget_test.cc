@@ -133,6 +133,8 @@ TEST_P(StepBudgetTest, ATargetInMillisecondsHolds) {
   }
   EXPECT_LE(Quantile(times, 0.99), target * (1 + GetParam().noise));
   EXPECT_GE(Quantile(times, 0.5), 0.6 * target);  // and it is used
+  EXPECT_GT(device.scheduler().stats().prompt_cut_time, Duration::zero());
+  EXPECT_GE(device.scheduler().stats().prompt_cut_time, device.scheduler().stats().prompt_cut_loss);
 }
 
 // The budget decides how a prompt is cut, and nothing else than the times decides the budget.
@@ -222,6 +224,7 @@ TEST(StepBudgetOffTest, WithoutATargetPromptsTakeWholeSteps) {
   const size_t first = device.steps().size();
   for (int i = 0; i < 3; ++i) device.RunStep();
   EXPECT_EQ(device.steps()[first].work.prompt_tokens, 2048 - 8);
+  EXPECT_EQ(device.scheduler().stats().prompt_cut_time, Duration::zero());
 }
 
 }  // namespace

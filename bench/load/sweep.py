@@ -10,7 +10,7 @@
 What a scheduler has learned under one load must not hurt under the next. So the loads follow each other in every
 order of two: a closed circle through all pairs. A visit lasts --seconds.
 Prints the least and the most of each figure over the visits of a load, writes --json, and fails where
-  - fewer tokens came at a load than 93 % of the most at a smaller one of its kind, or
+  - fewer tokens came at a load than at a smaller one of its kind: than 95 % by the medians, or 80 % at some visit, or
   - half of the first tokens at some visit came later than 2.5 times the best visit's, and 10 ms.
 Server and load generator share the machine: figures of the fake device hold where neither lacks time.
 """
@@ -101,7 +101,7 @@ def faults(visits):
         for load in sorted(load for load in visits if load[0] == kind):
             tokens = [figures["output_throughput"] for figures in visits[load]]
             firsts = [figures["median_ttft_ms"] for figures in visits[load]]
-            if min(tokens) < 0.93 * most:
+            if statistics.median(tokens) < 0.95 * most or min(tokens) < 0.8 * most:
                 found.append(f"{kind} {load[1]}: {min(tokens):.0f} tokens a second at some visit, {most:.0f} at a smaller load")
             if max(firsts) > 2.5 * min(firsts) + 10:
                 found.append(f"{kind} {load[1]}: the first token after {min(firsts):.0f} to {max(firsts):.0f} ms")
