@@ -30,7 +30,8 @@ struct Shape {
   double Exact(const StepWork& work) const {
     double ms = plain + row * work.decode_rows;
     const int tokens = work.decode_rows + work.prompt_tokens;
-    if (work.prompt_tokens > 0) ms += fixed + tile * ((tokens + token_tile - 1) / token_tile);
+    const int tiles = (tokens + token_tile - 1) / token_tile;
+    if (work.prompt_tokens > 0) ms += fixed + tile * tiles;
     return ms + experts * (1 - std::pow(1 - 8.0 / 128, tokens));
   }
 };
