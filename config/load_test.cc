@@ -129,11 +129,13 @@ TEST_F(LoadTest, EveryFlag) {
 }
 
 TEST_F(LoadTest, TheFakeDevice) {
-  const Settings s =
-      Load({"--device=fake", "--fake-step-us=5", "--fake_token_us=0", "--faults=fake.a=1"});
+  const Settings s = Load({"--device=fake", "--fake-step-us=5", "--fake_token_us=0",
+                           "--fake-prompt-us=4000", "--fake-token-tile=128", "--faults=fake.a=1"});
   EXPECT_EQ(s.device, Device::kFake);
   EXPECT_EQ(s.fake_step_us, 5);
   EXPECT_EQ(s.fake_token_us, 0);
+  EXPECT_EQ(s.fake_prompt_us, 4000);
+  EXPECT_EQ(s.fake_token_tile, 128);
   EXPECT_EQ(s.faults, "fake.a=1");
 }
 

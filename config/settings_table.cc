@@ -199,8 +199,9 @@ std::vector<Setting> EngineSettings() {
             &Settings::max_num_batched_tokens, 0, 65536),
       ForServing(Whole(
           {"itl-slo-ms", "MS",
-           "the time that a step with decoding sequences may take, by which prompts are cut, to 16 "
-           "tokens a step at the least; 0: three times what the decoding alone takes"},
+           "the time that a step with decoding sequences may take, to which prompts are cut, "
+           "whatever that costs them; 0: as short as cutting prompts makes it that takes no more "
+           "than a tenth longer than uncut ones"},
           &Settings::itl_slo_ms, 0, 60'000)),
       Whole({"block-size", "TOKENS", "tokens in a block of the KV cache; 0: 16, on a GPU 64"},
             &Settings::block_size, 0, 256, 16),
@@ -446,6 +447,11 @@ std::vector<Setting> FakeDeviceSettings() {
             int64_t{0}, kMost),
       Whole({"fake-token-us", "N", "microseconds that each of a step's tokens adds"},
             &Settings::fake_token_us, int64_t{0}, kMost),
+      Whole({"fake-prompt-us", "N", "microseconds that a step takes more if it has a prompt"},
+            &Settings::fake_prompt_us, int64_t{0}, kMost),
+      Whole({"fake-token-tile", "TOKENS",
+             "tokens that a step with a prompt computes together: it takes as long as whole tiles"},
+            &Settings::fake_token_tile, 1, 4096),
       Text(
           {"fake-answer", "TEXT",
            "the answer to every request, for tests of clients. Without it: predictable characters, "

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "config/help.h"
@@ -171,6 +172,14 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   forced_tokens_ = make.Counter("millrace_forced_tokens_total",
                                 "Generated tokens to which a grammar left no alternative, and "
                                 "which took no step of their own.");
+  prompt_cut_time_ = make.Counter(
+      "millrace_prompt_cut_seconds_total",
+      "How much longer prompts took since they were cut for the sake of sequences that decode "
+      "(--itl-slo-ms), as the scheduler's model of what steps cost has it.");
+  prompt_cut_loss_ = make.Counter(
+      "millrace_prompt_cut_lost_seconds_total",
+      "The part of millrace_prompt_cut_seconds_total for which no sequence got more tokens: what "
+      "cutting cost the throughput.");
   prompt_tokens_ =
       make.Counter("vllm:prompt_tokens_total",
                    "Prompt tokens worked through, those found in the prefix cache too.");
@@ -262,6 +271,8 @@ void EngineMetrics::SetLoad(const SchedulerStats& stats, int64_t waiting) {
   advance(prefix_hits_, &SchedulerStats::prefix_hits);
   advance(preemptions_, &SchedulerStats::preemptions);
   advance(forced_tokens_, &SchedulerStats::forced_tokens);
+  prompt_cut_time_->Increment(ToSeconds(stats.prompt_cut_time - last_.prompt_cut_time));
+  prompt_cut_loss_->Increment(ToSeconds(stats.prompt_cut_loss - last_.prompt_cut_loss));
   last_ = stats;
 }
 

@@ -100,6 +100,8 @@ class EngineMetrics {
   prometheus::Counter* prefix_hits_;
   prometheus::Counter* preemptions_;
   prometheus::Counter* forced_tokens_;
+  prometheus::Counter* prompt_cut_time_;
+  prometheus::Counter* prompt_cut_loss_;
   prometheus::Counter* prompt_tokens_;
   prometheus::Counter* prompt_tokens_cached_;
   prometheus::Counter* prompt_tokens_of_device_;

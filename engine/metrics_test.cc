@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -112,7 +113,8 @@ TEST_F(MetricsTest, Load) {
                    .prefix_queries = 100,
                    .prefix_hits = 32,
                    .preemptions = 1,
-                   .forced_tokens = 2},
+                   .forced_tokens = 2,
+                   .prompt_cut_time = std::chrono::milliseconds(250)},
                   /*waiting=*/6);
   EXPECT_EQ(Vllm("num_requests_running"), "3");
   EXPECT_EQ(Vllm("num_requests_waiting"), "6");
@@ -124,13 +126,20 @@ TEST_F(MetricsTest, Load) {
   EXPECT_EQ(Labelled("millrace_kv_cache_blocks", "state", "free"), "15");
 
   // The scheduler's counters are totals: what is counted here is what they grew by.
-  engine_.SetLoad({.prefix_queries = 150, .prefix_hits = 32, .preemptions = 3, .forced_tokens = 9},
+  engine_.SetLoad({.prefix_queries = 150,
+                   .prefix_hits = 32,
+                   .preemptions = 3,
+                   .forced_tokens = 9,
+                   .prompt_cut_time = std::chrono::milliseconds(1500),
+                   .prompt_cut_loss = std::chrono::milliseconds(500)},
                   0);
   EXPECT_EQ(Vllm("num_requests_running"), "0");
   EXPECT_EQ(Vllm("prefix_cache_queries_total"), "150");
   EXPECT_EQ(Vllm("prefix_cache_hits_total"), "32");
   EXPECT_EQ(Vllm("num_preemptions_total"), "3");
   EXPECT_EQ(Labelled("millrace_forced_tokens_total", "model_name", "m"), "9");
+  EXPECT_EQ(Labelled("millrace_prompt_cut_seconds_total", "model_name", "m"), "1.5");
+  EXPECT_EQ(Labelled("millrace_prompt_cut_lost_seconds_total", "model_name", "m"), "0.5");
 }
 
 TEST_F(MetricsTest, Tokens) {

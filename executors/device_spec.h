@@ -71,9 +71,11 @@ struct TorchSpec : CommonSpec {
 };
 
 struct FakeSpec : CommonSpec {
-  int64_t step_us = 0;   // microseconds that each step takes
-  int64_t token_us = 0;  // and that each of its input tokens adds
-  std::string answer;    // the bytes of every answer; empty: predictable ones without an end
+  int64_t step_us = 0;    // microseconds that each step takes
+  int64_t token_us = 0;   // and that each of its input tokens adds
+  std::string answer;     // the bytes of every answer; empty: predictable ones without an end
+  int64_t prompt_us = 0;  // and that a step with a prompt takes more
+  int token_tile = 1;     // such a step's tokens take as long as whole tiles of so many
 };
 
 using DeviceSpec = std::variant<CpuSpec, CudaSpec, TorchSpec, FakeSpec>;

@@ -1,5 +1,7 @@
 #include "executors/step_limits.h"
 
+#include <variant>
+
 #include "base/strings.h"
 
 namespace millrace {
@@ -36,6 +38,13 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Commo
                                              ", allowed: up to the model's ",
                                              config.context_length));
   }
+  const RouterConfig* largest = nullptr;
+  for (const LayerConfig& layer : config.layers) {
+    const auto* const experts = std::get_if<ExpertsFeedForward>(&layer.feed_forward);
+    if (experts == nullptr) continue;
+    if (largest == nullptr || experts->router.experts > largest->experts)
+      largest = &experts->router;
+  }
   return StepLimits{
       .max_num_seqs = device.max_num_seqs,
       .max_num_batched_tokens = device.max_num_batched_tokens,
@@ -43,6 +52,8 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Commo
       .num_blocks = 0,
       .block_size = device.block_size,
       .vocab_size = config.vocab_size,
+      .num_experts = largest == nullptr ? 0 : largest->experts,
+      .experts_a_token = largest == nullptr ? 0 : largest->chosen,
       .embedding_size = EmbeddingSize(config),
       .embeds_parts = config.pooler.has_value() && config.pooler->pooling == Pooling::kLast};
 }

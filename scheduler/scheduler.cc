@@ -52,7 +52,9 @@ Scheduler::Scheduler(const SchedulerOptions& options)
       pool_(options.limits.num_blocks),
       payers_(options.limits.num_blocks),
       waiting_(/*forgiven=*/options.limits.max_num_batched_tokens),
-      budget_(options.itl_slo, options.limits.token_tile) {
+      budget_(options.itl_slo, {.token_tile = options.limits.token_tile,
+                                .num_experts = options.limits.num_experts,
+                                .experts_a_token = options.limits.experts_a_token}) {
   for (SlotId slot = options.limits.max_num_seqs; slot > 0; --slot) free_slots_.push_back(slot - 1);
   running_.reserve(options.limits.max_num_seqs);
 }
@@ -370,6 +372,8 @@ SchedulerStats Scheduler::stats() const {
   stats.blocks_held = pool_.num_held();
   stats.blocks_cached = pool_.num_cached();
   stats.blocks_free = pool_.num_available() - pool_.num_cached();
+  stats.prompt_cut_time = budget_.prompt_cost();
+  stats.prompt_cut_loss = budget_.throughput_cost();
   return stats;
 }
 

@@ -54,6 +54,11 @@ struct SchedulerStats {
   int64_t prefix_hits = 0;     // of these, found
   int64_t preemptions = 0;
   int64_t forced_tokens = 0;  // Scheduler::Force
+
+  // By the model of what steps cost, so that they may be off: how much longer prompts took since
+  // they were cut, and how much of that sequences that decode got no tokens for.
+  Duration prompt_cut_time{};
+  Duration prompt_cut_loss{};
 };
 
 // How to drive it: Submit each Plan() until there is none, Commit each result in the order of the

@@ -62,16 +62,30 @@ int32_t Scheduler::BlocksToGrow(const Sequence& sequence) const {
       0);
 }
 
+// Of prompts that wait it counts those that could begin, cached parts too.
 void Scheduler::BeginBudget(Draft& draft) {
   int32_t rows = 0;
   int64_t context = 0;
+  int32_t prompt_tokens = 0;
   for (const Sequence* sequence : running_) {
-    if (!sequence->decoding()) continue;
-    rows += sequence->num_ready();
-    context += sequence->num_ready() * (sequence->computed + 1);
+    const int32_t ready = sequence->num_ready();
+    if (sequence->decoding()) {
+      rows += ready;
+      context += ready * (sequence->computed + 1);
+    } else {
+      prompt_tokens += ready;
+    }
   }
   draft.decodes_ahead = rows;
-  budget_.Begin(rows, context);
+  const int32_t most = draft.budget - rows;
+  size_t slots = free_slots_.size();
+  waiting_.ForEach([&](const Sequence& sequence) {
+    if (slots == 0 || prompt_tokens >= most) return false;
+    --slots;
+    prompt_tokens += static_cast<int32_t>(sequence.tokens.size());
+    return true;
+  });
+  budget_.Begin(rows, context, std::min(prompt_tokens, most));
 }
 
 // By rank, so that whoever lacks a block takes it from those that have no row in this step yet. The
@@ -167,7 +181,10 @@ void Scheduler::Admit(Draft& draft) {
     if (whole && sequence.num_ready() > draft.budget) return;
     if (!FitsBlocks(sequence, donor, draft.blocks_promised)) return;
     if (!HistoryFits(sequence, draft.plan)) return;
-    if (budget_.Allow(1, sequence.computed) == 0) return;
+    const int32_t start = static_cast<int32_t>(prefix_.size()) * options_.limits.block_size +
+                          (partial_ ? partial_positions_ : 0);
+    const int32_t missing = static_cast<int32_t>(sequence.tokens.size()) - start;
+    if (budget_.Allow(std::min(missing, draft.budget), start) == 0) return;
     TakeSlot(sequence, /*shared=*/donor != nullptr, draft.plan);
     const int32_t wanted = std::min(sequence.num_ready(), draft.budget);
     AddRow(sequence, std::max(budget_.Allow(wanted, sequence.computed), 1), draft);

@@ -6,78 +6,142 @@
 namespace millrace {
 namespace {
 
-// The share of the allowed time that is planned: steps differ from their prediction.
+// The share of a target that is planned: steps differ from their prediction.
 constexpr double kPlanned = 0.9;
 
-// Steps that are all alike do not tell what of their time is the prompt's. So one in so many takes
-// only the least, and among those that take only the least, one in so many takes twice as much: so
-// few that the 99th percentile does not show them.
-constexpr int64_t kProbeEvery = 24;
-constexpr int64_t kProbeLeastEvery = 128;
+// While steps are alike, one in so many is cut otherwise.
+constexpr int64_t kProbeEvery = 12;
 
-// Large chunks are a multiple of this: products of whole tiles are cheaper.
-constexpr int32_t kTile = 16;
-constexpr int32_t kLarge = 4 * kTile;
+// Chunks of a device without tiles are a multiple of this: products of whole ones are cheaper.
+constexpr int32_t kGranule = 16;
 
-// Steps of more than so many of the device's own tiles are made of whole ones.
-constexpr int32_t kWholeFrom = 3;
+Duration ToDuration(double milliseconds) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double, std::milli>(milliseconds));
+}
 
 }  // namespace
 
-void StepBudget::Begin(int32_t decode_rows, int64_t decode_context) {
-  if (limited_ && prompt_tokens_ > 0) {  // the step before
+StepBudget::StepBudget(std::optional<Duration> target, const StepShape& shape)
+    : target_(target), tile_(shape.token_tile), model_(shape) {}
+
+void StepBudget::Begin(int32_t decode_rows, int64_t decode_context, int32_t waiting) {
+  if (limited_ && work_.prompt_tokens > 0) {  // the step before
     ++num_mixed_;
-    num_at_least_ += prompt_tokens_ <= least_ ? 1 : 0;
+    CountCost();
   }
   limited_ = target_.has_value() && decode_rows > 0;
-  prompt_tokens_ = 0;
-  decode_rows_ = decode_rows;
-  milliseconds_ = 0;
-  least_ = kLeastPromptTokens;
-  if (!limited_ || !model_.knows_decode() || !model_.knows_prompt()) return;
-
-  const double decode =
-      model_.Milliseconds({.decode_rows = decode_rows, .decode_context = decode_context});
-  const double most = *target_ == Duration::zero()
-                          ? kMostSlowdown * decode
-                          : std::chrono::duration<double, std::milli>(*target_).count();
-  milliseconds_ = kPlanned * most - decode;
-  if (num_mixed_ % kProbeEvery == kProbeEvery - 1) milliseconds_ = 0;
-  if (num_at_least_ % kProbeLeastEvery == kProbeLeastEvery - 1) least_ = 2 * kLeastPromptTokens;
+  work_ = {.decode_rows = decode_rows, .decode_context = decode_context};
+  waiting_ = waiting;
+  limit_.reset();
+  is_cut_ = false;
+  keeps_target_ = false;
+  is_probe_ = num_mixed_ % kProbeEvery == kProbeEvery - 1 && model_.NeedsVariety();
+  // What a tile has left costs nothing.
+  least_ = std::max(tile_ > 1 ? Rounded(1) : 0, kLeastPromptTokens);
 }
 
-// The tokens cut off cost little in the next step, whose decoding rows fill no tile.
-int32_t StepBudget::WholeTiles(int32_t tokens, int32_t wanted) const {
-  const int32_t prompt = prompt_tokens_ + tokens;
-  const int32_t over = (decode_rows_ + prompt) % tile_;
-  if (tokens == 0 || decode_rows_ + prompt <= kWholeFrom * tile_ || over >= prompt) return tokens;
-  return 2 * over < tile_ ? std::max(tokens - over, 0) : std::min(tokens + tile_ - over, wanted);
+// Returns at least so many tokens, which end a tile.
+int32_t StepBudget::Rounded(int32_t prompt_tokens) const {
+  const int32_t before = tile_ > 1 ? work_.decode_rows : 0;
+  const int32_t granule = tile_ > 1 ? tile_ : kGranule;
+  return (before + prompt_tokens + granule - 1) / granule * granule - before;
 }
 
-int32_t StepBudget::Allow(int32_t wanted, int32_t start) const {
-  if (!limited_) return wanted;
-  int32_t tokens =
-      model_.knows_prompt() ? model_.PromptTokensWithin(milliseconds_, start, wanted) : 0;
-  if (tokens < wanted && tokens > kLarge) tokens -= tokens % kTile;
-  if (tile_ > 1) tokens = WholeTiles(tokens, wanted);
-  return std::clamp(std::max(tokens, least_ - prompt_tokens_), 0, wanted);
+double StepBudget::Milliseconds(int32_t prompt_tokens, double pairs) const {
+  StepWork work = work_;
+  work.prompt_tokens = prompt_tokens;
+  work.prompt_pairs = pairs;
+  return model_.Milliseconds(work);
+}
+
+// Returns the least prompt tokens of a step for which cutting costs no more than such a share.
+int32_t StepBudget::ShortestWithin(double share, int32_t start) const {
+  const double pairs = start + waiting_ / 2.0;  // a token, on average
+  const double most = (1 + share) * Milliseconds(waiting_, pairs * waiting_);
+  for (int32_t chunk = Rounded(1); chunk < waiting_; chunk = Rounded(chunk + 1 + chunk / 16)) {
+    const int32_t more = (waiting_ - 1) / chunk;  // steps before the last
+    const int32_t last = waiting_ - more * chunk;
+    const double time =
+        more * Milliseconds(chunk, pairs * chunk) + Milliseconds(last, pairs * last);
+    if (time <= most) return Rounded((waiting_ + more) / (more + 1));
+  }
+  return waiting_;
+}
+
+// Returns how many more tokens keep the step within the target.
+int32_t StepBudget::WithinTarget(int32_t wanted, int32_t start) const {
+  const double most = kPlanned * std::chrono::duration<double, std::milli>(*target_).count();
+  const auto fits = [&](int32_t tokens) {
+    StepWork work = work_;
+    work.AddPrompt(tokens, start);
+    return model_.Milliseconds(work) <= most;
+  };
+  if (fits(wanted)) return wanted;
+  int32_t low = 0;
+  for (int32_t high = wanted; high - low > 1;) {
+    const int32_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+// Cutting once makes two steps of one.
+void StepBudget::CountCost() {
+  const int32_t left = waiting_ - work_.prompt_tokens;
+  if (!is_cut_ || left <= 0 || !model_.Knows(work_)) return;
+  const double pairs = work_.prompt_pairs / work_.prompt_tokens;
+  const double cost = model_.Milliseconds(work_) + Milliseconds(left, pairs * left) -
+                      Milliseconds(waiting_, pairs * waiting_);
+  const double decode = model_.Milliseconds(
+      {.decode_rows = work_.decode_rows, .decode_context = work_.decode_context});
+  prompt_cost_ += ToDuration(std::max(cost, 0.0));
+  throughput_cost_ += ToDuration(std::max(cost - decode, 0.0));
+}
+
+void StepBudget::SetLimit(int32_t wanted, int32_t start) {
+  const bool has_target = *target_ > Duration::zero();
+  StepWork least = work_;
+  least.AddPrompt(least_, start);
+  if (!model_.Knows(least)) {
+    limit_ = least_;
+  } else if (!has_target) {
+    limit_ = ShortestWithin(kMostShare, start);
+  } else if (Predict(least) > *target_) {
+    limit_ = ShortestWithin(kMostShareInVain, start);
+  } else {
+    keeps_target_ = true;
+    limit_ = waiting_;
+  }
+  if (!is_probe_) return;
+  if (wanted <= *limit_) {
+    limit_ = Rounded(wanted / 2);
+  } else if (!has_target) {
+    limit_ = Rounded(2 * *limit_);
+  }
+}
+
+int32_t StepBudget::Allow(int32_t wanted, int32_t start) {
+  if (!limited_ || wanted <= 0) return wanted;
+  if (work_.prompt_tokens + wanted > waiting_) {
+    waiting_ = work_.prompt_tokens + wanted;
+    limit_.reset();
+  }
+  if (!limit_.has_value()) SetLimit(wanted, start);
+  int32_t tokens = std::min(wanted, *limit_ - work_.prompt_tokens);
+  if (keeps_target_ && tokens > 0) tokens = WithinTarget(tokens, start);
+  tokens = std::clamp(std::max(tokens, least_ - work_.prompt_tokens), 0, wanted);
+  is_cut_ |= tokens < wanted;
+  return tokens;
 }
 
 void StepBudget::Take(int32_t tokens, int32_t start) {
   if (!limited_ || tokens <= 0) return;
-  StepWork alone;
-  alone.AddPrompt(tokens, start);
-  const StepWork nothing;
-  milliseconds_ -= model_.Milliseconds(alone) - model_.Milliseconds(nothing);
-  prompt_tokens_ += tokens;
+  work_.AddPrompt(tokens, start);
 }
 
 Duration StepBudget::Predict(const StepWork& work) const {
-  const bool known = (work.decode_rows == 0 || model_.knows_decode()) &&
-                     (work.prompt_tokens == 0 || model_.knows_prompt());
-  if (!known) return Duration::zero();
-  return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double, std::milli>(model_.Milliseconds(work)));
+  return model_.Knows(work) ? ToDuration(model_.Milliseconds(work)) : Duration::zero();
 }
 
 void StepBudget::Observe(const StepWork& work, Duration time) {

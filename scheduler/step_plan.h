@@ -148,6 +148,11 @@ struct StepLimits {
   // computed in tiles of so many tokens.
   int32_t token_tile = 1;
 
+  // Of the largest layer that is a mixture: by these the scheduler foresees how many experts'
+  // weights a step reads. 0: no layer is one.
+  int32_t num_experts = 0;
+  int32_t experts_a_token = 0;
+
   // 0: a decoder that generates. Else a row's result is an embedding of so many numbers instead of
   // logits.
   int32_t embedding_size = 0;

@@ -14,7 +14,7 @@ scripts/setup.sh build test
 scripts/fetch_model.sh
 say "building millraced, the GPU tests and the GPU benchmarks in $build/"
 cmake -S . -B "$build" -G Ninja -DMILLRACE_TESTS=ON -DMILLRACE_CUDA=ON --log-level=WARNING >/dev/null
-build_quietly "$build" millraced write_tiny_folders gpu_tests gpu_benches
+build_quietly "$build" millraced millrace-loadtest write_tiny_folders gpu_tests gpu_benches
 
 work=$build/gpu-bundle.work
 target=$build/gpu-bundle
@@ -24,7 +24,7 @@ mkdir -p "$work"/{bin,lib,gpu_tests,gpu_benches,models} "$target"
 say "collecting programs"
 take() { strip -o "$2/$(basename "$1")" "$1"; }
 # Tests serve what write_tiny_folders writes, and look for it beside millraced.
-for name in millraced write_tiny_folders; do strip -o "$work/bin/$name.real" "$build/$name"; done
+for name in millraced millrace-loadtest write_tiny_folders; do strip -o "$work/bin/$name.real" "$build/$name"; done
 for kind in tests benches; do
   while read -r program; do take "$program" "$work/gpu_$kind"; done <"$build/gpu_$kind.txt"
 done
@@ -35,7 +35,7 @@ done | sort -u | grep -vE '/(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gc
   while read -r library; do cp -L "$library" "$work/lib/"; done
 strip --strip-unneeded "$work"/lib/* 2>/dev/null || true
 # A wrapper hides the libraries from programs that millraced is started beside.
-for name in millraced write_tiny_folders; do
+for name in millraced millrace-loadtest write_tiny_folders; do
   cat >"$work/bin/$name" <<'WRAPPER'
 #!/bin/sh
 program=$(readlink -f "$0")
@@ -46,6 +46,7 @@ done
 
 say "collecting tests, models and Python packages"
 cp -r deploy/gpu/{common.sh,run_tests.sh,run_benches.sh,run_multi.sh,run_ncu.sh,ncu_table.py,write_checkpoint.py,sanitizer.txt} "$work/"
+cp bench/load/sweep.py "$work/"
 cp -r deploy/gpu/models/. "$work/models/"
 cp "$MODEL" "$work/models/"
 git ls-files -z tests proto | xargs -0 cp --parents -t "$work"

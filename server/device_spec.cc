@@ -58,8 +58,8 @@ DeviceSpec MakeDeviceSpec(const Settings& settings) {
     case Device::kTorch:
       return TorchSpec{MakeCommonSpec(settings), settings.dtype == FloatType::kBfloat16};
     case Device::kFake:
-      return FakeSpec{MakeCommonSpec(settings), settings.fake_step_us, settings.fake_token_us,
-                      settings.fake_answer};
+      return FakeSpec{MakeCommonSpec(settings), settings.fake_step_us,   settings.fake_token_us,
+                      settings.fake_answer,     settings.fake_prompt_us, settings.fake_token_tile};
   }
   return CpuSpec{};
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs every benchmark of the bundle on this machine's GPU: the kernels' programs, then `millraced bench` on the shape of
 # Llama-3-8B with dummy weights: FP8 and BF16, each exact and not, FP8 with static scales, with cuBLASLt or portable kernels alone,
-# and without graphs; then on that of Llama-3-70B in FP8; then what one GPU shows of several ranks.
+# and without graphs; then on that of Llama-3-70B in FP8; then what one GPU shows of several ranks; then a sweep of loads.
 #   run_benches.sh [NAME ...]
-# NAME: only programs whose name holds one of these; `engine` is `millraced bench`, `ranks` that of ranks. Logs, tables and JSON:
-# $OUT/run_benches.tar.gz (OUT: ./out unless set).
+# NAME: only programs whose name holds one of these; `engine` is `millraced bench`, `ranks` that of ranks, `sweep` the loads. Logs, tables and
+# JSON: $OUT/run_benches.tar.gz (OUT: ./out unless set).
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
 
@@ -66,5 +66,18 @@ if wanted ranks; then
     done
   done
   rm -rf "$checkpoint"
+fi
+# Each number of clients and rate of requests, then the same with the server on a core that another process keeps busy. SWEEP: in
+# what orders, and for how long (SWEEP="--orders all --seconds 3": each after each, a quarter of an hour a server).
+if wanted sweep; then
+  for core in "" 0; do
+    pin=()
+    [ -z "$core" ] || pin=(--pin "$core")
+    # shellcheck disable=SC2086
+    run "sweep${core:+_busy_core}" 1200 env BUILD=bin python3 sweep.py ${SWEEP:---orders updown --seconds 8} \
+      --json "$LOGS/sweep${core:+_busy_core}.json" "${pin[@]}" -- --device cuda --model "$HERE/models/llama-3-8b" --load-format dummy --quantization fp8 \
+      --tokenizer "$MILLRACE_MODEL" --max-num-seqs 256 --max-model-len 4096
+    cat "$LOGS/sweep${core:+_busy_core}.log"
+  done
 fi
 finish

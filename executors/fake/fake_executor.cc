@@ -84,7 +84,8 @@ ModelInfo MakeInfo(const FakeSpec& device) {
                          device.max_model_len > 0 ? device.max_model_len : kFakeMaxModelLen,
                      .num_blocks = num_blocks,
                      .block_size = device.block_size,
-                     .vocab_size = kFakeVocabSize},
+                     .vocab_size = kFakeVocabSize,
+                     .token_tile = device.token_tile},
           .kv = {.block_size = device.block_size,
                  .num_blocks = num_blocks,
                  .type = "none",
@@ -95,9 +96,7 @@ class FakeExecutor : public Executor {
  public:
   explicit FakeExecutor(const FakeSpec& device)
       : info_(MakeInfo(device)),
-        step_time_(std::chrono::microseconds(device.step_us)),
-        token_time_(std::chrono::microseconds(device.token_us)),
-        answer_(device.answer),
+        spec_(device),
         checker_(info_.limits, /*late_masks=*/true),
         ledger_(info_.limits),
         slots_(info_.limits.max_num_seqs),
@@ -129,8 +128,7 @@ class FakeExecutor : public Executor {
   };
 
   StepResult Run(const StepPlan& plan) {
-    due_ = std::max(due_, Clock::Real().Now()) + step_time_;
-    for (const StepRow& row : plan.rows) due_ += token_time_ * row.num_tokens;
+    due_ = std::max(due_, Clock::Real().Now()) + FakeStepTime(spec_, plan);
     std::this_thread::sleep_until(due_);
     while (hang.Fires()) std::this_thread::sleep_for(kHang);
     StepResult result;
@@ -159,13 +157,13 @@ class FakeExecutor : public Executor {
       const Token previous = row.sampled_by.has_value()
                                  ? slot.last_token
                                  : plan.tokens[row.tokens.begin + wanted.offset];
-      Token sampled = answer_.empty() || wanted.target.has_value()
+      Token sampled = spec_.answer.empty() || wanted.target.has_value()
                           ? FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous)
                           : OfAnswer(&slot, row.start + wanted.offset + 1);
       const SampleMask* const mask =
           wanted.late_mask != nullptr ? wanted.late_mask->Wait() : wanted.mask.get();
-      const bool told =
-          !answer_.empty() && mask != nullptr && ((*mask)[sampled / 32] >> (sampled % 32) & 1) != 0;
+      const bool told = !spec_.answer.empty() && mask != nullptr &&
+                        ((*mask)[sampled / 32] >> (sampled % 32) & 1) != 0;
       if (mask != nullptr && !told) {
         const std::optional<Token> allowed = Allowed(sampled, *mask);
         if (!allowed.has_value()) {
@@ -189,13 +187,11 @@ class FakeExecutor : public Executor {
   Token OfAnswer(Slot* slot, int32_t position) const {
     if (!slot->answer_begin.has_value()) slot->answer_begin = position;
     const auto index = static_cast<size_t>(position - *slot->answer_begin);
-    return index < answer_.size() ? static_cast<unsigned char>(answer_[index]) : kFakeEos;
+    return index < spec_.answer.size() ? static_cast<unsigned char>(spec_.answer[index]) : kFakeEos;
   }
 
   const ModelInfo info_;
-  const Duration step_time_;
-  const Duration token_time_;
-  const std::string answer_;
+  const FakeSpec spec_;
   PlanChecker checker_;
   BlockLedger ledger_;
   // The worker's:
@@ -206,6 +202,21 @@ class FakeExecutor : public Executor {
 };
 
 }  // namespace
+
+Duration FakeStepTime(const FakeSpec& device, const StepPlan& plan) {
+  int64_t tokens = 0;
+  bool has_prompt = false;
+  for (const StepRow& row : plan.rows) {
+    tokens += row.num_tokens;
+    has_prompt |= row.num_tokens > 1;
+  }
+  int64_t micros = device.step_us;
+  if (has_prompt) {
+    micros += device.prompt_us;
+    tokens = (tokens + device.token_tile - 1) / device.token_tile * device.token_tile;
+  }
+  return std::chrono::microseconds(micros + device.token_us * tokens);
+}
 
 Token FakeToken(const SamplingParams& sampling, int32_t position, Token previous) {
   uint64_t state = Mix(static_cast<uint64_t>(position) << 32 | static_cast<uint32_t>(previous));

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
 
@@ -23,10 +24,14 @@ inline constexpr int64_t kFakeBytesPerToken = 1024;
 // alone.
 Token FakeToken(const SamplingParams& sampling, int32_t position, Token previous);
 
-// Loads an executor without a model. A step takes step_us + token_us * (its input tokens), from the
-// end of the previous step or from its submission, whichever is later. The schedule is absolute, so
-// that a late wake-up does not slow the next step. With FakeSpec::answer every sequence samples its
-// bytes and then EOS; one that was preempted begins it again.
+// Returns how long a step takes: step_us + token_us * (its input tokens); where it has a prompt,
+// more than one token of a sequence, also prompt_us, and its tokens count as whole tiles.
+Duration FakeStepTime(const FakeSpec& device, const StepPlan& plan);
+
+// Loads an executor without a model. A step takes FakeStepTime, from the end of the previous step
+// or from its submission, whichever is later. The schedule is absolute, so that a late wake-up does
+// not slow the next step. With FakeSpec::answer every sequence samples its bytes and then EOS; one
+// that was preempted begins it again.
 //
 // Fault points, armed by tests (base/fault_points.h):
 //   fake.row_error     the step's first row fails alone

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/fault_points.h"
 #include "executors/executor_driver_test_util.h"
@@ -75,6 +76,26 @@ TEST_F(FakeExecutorTest, LogprobsAreADistributions) {
   EXPECT_EQ(sampled.rank, 1);
   EXPECT_EQ(result.top[sampled.top.begin].token, sampled.token);
   EXPECT_EQ(result.top[sampled.top.begin].logprob, *sampled.logprob);
+}
+
+TEST(FakeStepTimeTest, HasAFixedCostAndStairsWhereThereIsAPrompt) {
+  using std::chrono::microseconds;
+  const FakeSpec device{{},
+                        /*step_us=*/2000,
+                        /*token_us=*/10,
+                        /*answer=*/"",
+                        /*prompt_us=*/4000,
+                        /*token_tile=*/128};
+  StepPlan plan;
+  plan.rows = {{.slot = 0, .start = 7, .num_tokens = 1}, {.slot = 1, .start = 9, .num_tokens = 1}};
+  EXPECT_EQ(FakeStepTime(device, plan), microseconds(2000 + 2 * 10));
+  for (const auto& [tokens, tiles] : {std::pair(2, 1), {126, 1}, {127, 2}, {512, 5}}) {
+    StepPlan mixed;
+    mixed.rows = plan.rows;
+    mixed.rows.push_back({.slot = 2, .start = 0, .num_tokens = tokens});
+    EXPECT_EQ(FakeStepTime(device, mixed), microseconds(2000 + 4000 + tiles * 1280)) << tokens;
+    EXPECT_EQ(FakeStepTime(FakeSpec{{}, 2000, 10}, mixed), microseconds(2000 + (tokens + 2) * 10));
+  }
 }
 
 TEST_F(FakeExecutorTest, TakesTheStatedTime) {
