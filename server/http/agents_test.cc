@@ -142,10 +142,12 @@ TEST_F(AgentsTest, ATurnOfCodexIsTakenWhole) {
   EXPECT_EQ(response["output"][1]["name"], "f");
   EXPECT_EQ(response["output"][1]["namespace"], "docs");
   const Chat chat = ChatOf(0);
-  // Tools of other kinds are not shown, so they are not called.
+  // A tool that takes a text is shown as a function; others are not shown, so they are not called.
   EXPECT_THAT(chat.tools, HasSubstr("exec_command"));
+  EXPECT_THAT(chat.tools, HasSubstr(R"("name":"apply_patch","description":"Changes files.)"));
+  EXPECT_TRUE(chat.text_tools.at("apply_patch").has_value());
   EXPECT_THAT(chat.tools, HasSubstr(R"("name":"f","description":"Reads.")"));
-  for (const std::string_view left_out : {"apply_patch", "web_search", "local_shell", "defer"}) {
+  for (const std::string_view left_out : {"web_search", "local_shell", "defer"}) {
     EXPECT_EQ(chat.tools.find(left_out), chat.tools.npos) << left_out;
   }
   EXPECT_EQ(chat.reasoning_effort, "medium");
@@ -221,9 +223,11 @@ TEST_F(AgentsTest, AToolThatIsNotShownCannotBeForced) {
   ExpectRefused("/v1/messages", tools,
                 {{"tool_choice", R"({"type": "any"})"},
                  {"tool_choice", R"({"type": "tool", "name": "web_search"})"}});
-  ExpectRefused("/v1/responses", With(kResponses, "tools", R"([{"type": "custom", "name": "x"}])"),
+  ExpectRefused("/v1/responses", With(kResponses, "tools", R"([{"type": "local_shell"}])"),
                 {{"tool_choice", "\"required\""},
-                 {"tool_choice", R"({"type": "custom", "name": "x"})"},
+                 {"tool_choice", R"({"type": "custom", "name": "local_shell"})"},
+                 {"tool_choice", R"({"type": "allowed_tools", "mode": "required",
+                                     "tools": [{"type": "local_shell"}]})"},
                  {"tool_choice", R"({"type": "function", "name": "x"})"}});
 }
 

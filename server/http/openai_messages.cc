@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "server/http/custom_tools.h"
 
 namespace millrace {
 namespace {
@@ -84,14 +85,29 @@ void ReadArguments(FieldReader& function, OrderedBody& body, const OrderedJson::
   }
 }
 
+// A call of a custom tool is one of the function that the model is shown.
+void ReadCustomCall(FieldReader& call, const std::string& path, ToolCall& read) {
+  const Json* custom = call.Find("custom");
+  if (custom == nullptr) return call.FailMissing("custom", "an object with name and input");
+  FieldReader fields(*custom, path + "custom.", call.unknown_fields());
+  std::string input;
+  ReadRequired(fields, "name", "a string", read.name);
+  ReadRequired(fields, "input", "a string", input);
+  read.arguments = TextArguments(input);
+  call.Fail(fields.Finish());
+}
+
 void ReadToolCall(FieldReader& call, const std::string& path, OrderedBody& body,
                   const OrderedJson::json_pointer& place, ToolCall& read) {
   std::string type = "function";
   call.Read("type", type);
-  if (type != "function") return call.FailValue("type", type, "function");
+  if (type != "function" && type != "custom") {
+    return call.FailValue("type", type, "function, custom");
+  }
   ReadRequired(call, "id", "a string", read.id);
   int32_t index = 0;  // put there by clients that join a stream's parts
   call.Read("index", index);
+  if (type == "custom") return ReadCustomCall(call, path, read);
   const Json* function = call.Find("function");
   if (function == nullptr) return call.FailMissing("function", "an object with name and arguments");
   FieldReader fields(*function, path + "function.", call.unknown_fields());
