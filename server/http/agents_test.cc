@@ -285,6 +285,30 @@ TEST_F(AgentsTest, ReasoningThatNobodyCanReadMakesNoTurn) {
                  {"input", R"([{"type": "web_search_call", "action": {}}])"}});
 }
 
+// As LiteLLM and others send back what they have joined to an answer.
+TEST_F(AgentsTest, FieldsThatLibrariesAddAreTakenBack) {
+  Taken("/v1/chat/completions", R"({"messages": [
+      {"role": "system", "content": [{"type": "text", "text": "s",
+       "cache_control": {"type": "ephemeral"}}]},
+      {"role": "user", "content": "q", "cache_control": {"type": "ephemeral"}},
+      {"role": "assistant", "content": "a", "reasoning_content": "r", "tool_calls": [
+        {"id": "c", "index": 2, "type": "function", "provider_specific_fields": {"a": 1},
+         "extra_content": {"google": {"thought_signature": "x"}},
+         "function": {"name": "f", "arguments": "{}", "provider_specific_fields": null}}],
+       "provider_specific_fields": {"stop_reason": null, "reasoning": "r"},
+       "thinking_blocks": [{"type": "thinking", "thinking": "r", "signature": ""}],
+       "reasoning_details": [{"type": "reasoning.text", "text": "r"}]},
+      {"role": "tool", "tool_call_id": "c", "content": "t", "provider_specific_fields": {}}],
+      "tools": [{"type": "function", "function": {"name": "f"},
+                 "cache_control": {"type": "ephemeral"}}]})");
+  EXPECT_EQ(ChatOf(0).messages[2].reasoning, "r");
+  EXPECT_EQ(ChatOf(0).tools.find("cache_control"), std::string::npos);
+  // What would change the answer is refused.
+  ExpectRefused("/v1/chat/completions", kChat,
+                {{"messages", R"([{"role": "assistant", "content": "a", "prefix": true}])",
+                  "messages[0].prefix"}});
+}
+
 TEST_F(AgentsTest, HintsOfChatsAreTaken) {
   const std::string chat = With(kChat, "model", "null");
   for (const FieldCase& c : std::vector<FieldCase>{{"verbosity", "\"low\""},

@@ -42,7 +42,17 @@ bool ReadRequired(FieldReader& fields, std::string_view name, std::string_view a
   return fields.ok();
 }
 
+// Passes over what libraries that speak with many services put beside an answer's own fields, and
+// send back: what these say again, or what only its maker can read. Every prompt is cached.
+void SkipAddedFields(FieldReader& fields) {
+  for (std::string_view name : {"provider_specific_fields", "thinking_blocks", "reasoning_details",
+                                "extra_content", "cache_control"}) {
+    fields.Find(name);
+  }
+}
+
 void ReadPart(FieldReader& part, ChatMessage& message) {
+  part.Find("cache_control");  // every prompt is cached
   std::string type;
   std::string text;
   if (!ReadRequired(part, "type", "text", type)) return;
@@ -105,6 +115,7 @@ void ReadToolCall(FieldReader& call, const std::string& path, OrderedBody& body,
     return call.FailValue("type", type, "function, custom");
   }
   ReadRequired(call, "id", "a string", read.id);
+  SkipAddedFields(call);
   int32_t index = 0;  // put there by clients that join a stream's parts
   call.Read("index", index);
   if (type == "custom") return ReadCustomCall(call, path, read);
@@ -113,6 +124,7 @@ void ReadToolCall(FieldReader& call, const std::string& path, OrderedBody& body,
   FieldReader fields(*function, path + "function.", call.unknown_fields());
   ReadRequired(fields, "name", "a string", read.name);
   ReadArguments(fields, body, place / "function", read.arguments);
+  fields.Find("provider_specific_fields");
   fields.Find("parsed_arguments");  // The openai client's parse adds it: what arguments say again.
   call.Fail(fields.Finish());
 }
@@ -152,6 +164,7 @@ ChatMessage ReadMessage(FieldReader& message, const std::string& path, OrderedBo
   const bool needed = read.tool_calls.empty() && read.reasoning.empty();
   if (needed || message.Find("content") != nullptr) ReadContent(message, path, read);
   message.Read("name", read.name);
+  SkipAddedFields(message);
   if (read.role == "tool") message.Read("tool_call_id", read.tool_call_id);
   return read;
 }

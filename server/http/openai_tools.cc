@@ -40,6 +40,7 @@ const Json* Typed(FieldReader& fields, std::string& type, std::string_view allow
 void ReadTool(FieldReader& tool, const std::string& path, size_t place, ShownTools& shown,
               TextTools& texts) {
   std::string type;
+  tool.Find("cache_control");  // every prompt is cached
   const Json* object = Typed(tool, type, "an object with a name");
   if (object == nullptr) return;
   FieldReader reader(*object, StrCat(path, type, "."), tool.unknown_fields());
@@ -258,6 +259,7 @@ void ReadChatTools(FieldReader& fields, std::string_view body, bool auto_allowed
     if (!ordered.ok()) return fields.Fail(ordered.status());
     tools = std::move((*ordered)["tools"]);
     for (auto& [place, function] : shown) tools[place] = std::move(function);
+    for (OrderedJson& tool : tools) tool.erase("cache_control");
   }
   fields.Fail(ApplyTools(std::move(tools), choice, auto_allowed, chat, request));
 }
