@@ -216,6 +216,16 @@ TEST(AnswerGrammarTest, ElementsReferToAnyPartOfTheParameters) {
   EXPECT_FALSE(TakesElements(root, {}));
 }
 
+TEST(AnswerGrammarTest, ACallMayHaveAnId) {
+  const Asked asked{.chat = WithTools(kTwoTools), .parser = "hermes", .reasoning = "none"};
+  const auto call = [](std::string_view more) {
+    return StrCat(R"(<tool_call>{"name": "f", "arguments": {"n": 1})", more, "}</tool_call>");
+  };
+  EXPECT_TRUE(Takes(asked, call("")));
+  EXPECT_TRUE(Takes(asked, call(R"(, "id": "a1b2c3d4e")")));
+  EXPECT_FALSE(Takes(asked, call(R"(, "x": "a")")));
+}
+
 // ---- Tools that take a text ----
 
 Chat TextTool(GrammarSpec::Kind kind, std::string grammar, std::optional<std::string> forced) {

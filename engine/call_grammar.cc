@@ -188,7 +188,10 @@ absl::StatusOr<GrammarSpec> CallGrammar::ObjectCall(const GrammarTool& tool, Hol
                                       ")?\"name\"", s, ":", s)),
                      LiteralSpec(StrCat("\"", tool.name, "\"")),
                      RegexSpec(StrCat(s, ",", s, "\"(arguments|parameters)\"", s, ":", s)),
-                     std::move(arguments), RegexSpec(StrCat(s, "\\}"))});
+                     std::move(arguments),
+                     // Mistral Nemo gives its calls ids.
+                     RegexSpec(StrCat("(", s, ",", s, "\"id\"", s, ":", s,
+                                      "\"[A-Za-z0-9_-]{1,64}\")?", s, "\\}"))});
 }
 
 // f[ARGS]{…}, functions.f:0<|tool_call_argument_begin|>{…}<|tool_call_end|>
