@@ -216,6 +216,19 @@ Setting WholeList(const About& about, std::vector<Number> Settings::*member, Num
               });
 }
 
+// The most tokens of anything.
+inline constexpr auto kMaxTokens = int32_t{1} << 24;
+
+// Marks what means nothing to commands that do not serve.
+inline Setting ForServing(Setting setting) {
+  setting.serving_only = true;
+  return setting;
+}
+inline std::vector<Setting> ForServing(std::vector<Setting> settings) {
+  for (Setting& setting : settings) setting.serving_only = true;
+  return settings;
+}
+
 }  // namespace millrace::setting_makers
 
 #endif  // MILLRACE_CONFIG_SETTING_MAKERS_H_

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "base/address_range.h"
 #include "base/strings.h"
+#include "config/command_settings.h"
+#include "config/endpoint_settings.h"
+#include "config/model_settings.h"
 #include "config/node_settings.h"
 #include "config/setting_makers.h"
 #include "config/tls_settings.h"
@@ -18,12 +18,9 @@ namespace millrace {
 namespace {
 
 using setting_makers::Choice;
-using setting_makers::Defaults;
+using setting_makers::ForServing;
 using setting_makers::IsText;
-using setting_makers::List;
-using setting_makers::Make;
-using setting_makers::OptionalReal;
-using setting_makers::OptionalWhole;
+using setting_makers::kMaxTokens;
 using setting_makers::Path;
 using setting_makers::Real;
 using setting_makers::Size;
@@ -32,151 +29,6 @@ using setting_makers::Text;
 using setting_makers::Time;
 using setting_makers::Whole;
 using setting_makers::WholeList;
-using setting_makers::Words;
-
-constexpr auto kMaxTokens = int32_t{1} << 24;
-constexpr char kModelNames[] =
-    "a path, or org/name, org/name:FILE.gguf or org/name:Q4_K_M of the Hugging Face hub";
-
-Setting ForServing(Setting setting) {
-  setting.serving_only = true;
-  return setting;
-}
-
-std::vector<Setting> ForServing(std::vector<Setting> settings) {
-  for (Setting& setting : settings) setting.serving_only = true;
-  return settings;
-}
-
-bool IsApiKey(std::string_view key) {
-  return key.size() <= 512 &&
-         std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 0x7F; });
-}
-
-// A host's name or address as a Host header carries it, perhaps with a port; or *.
-bool IsHostName(std::string_view name) {
-  return name == "*" || (name.size() <= 255 && std::all_of(name.begin(), name.end(), [](char c) {
-                           return absl::ascii_isalnum(c) ||
-                                  std::string_view(".-_:[]").find(c) != std::string_view::npos;
-                         }));
-}
-
-// An Origin header's value, as browsers send it: a scheme, a host and perhaps a port; or *.
-bool IsOrigin(std::string_view origin) {
-  if (origin == "*") return true;
-  const size_t scheme = origin.find("://");
-  if (scheme == 0 || scheme == std::string_view::npos) return false;
-  const std::string_view host = origin.substr(scheme + 3);
-  return !host.empty() && host.find('*') == host.npos && IsHostName(host) &&
-         std::all_of(origin.begin(), origin.begin() + static_cast<ptrdiff_t>(scheme),
-                     [](char c) { return absl::ascii_islower(c) || c == '-' || c == '+'; });
-}
-
-std::vector<Setting> ModelSettings() {
-  return {
-      Path({"model", "MODEL",
-            "GGUF file, Hugging Face folder or, with --device torch, AOTInductor package to serve, "
-            "or a model of the hub, from its local cache or fetched into it. Without it: the "
-            "default model in ${XDG_CACHE_HOME:-~/.cache}/millrace"},
-           &Settings::model, kModelNames),
-      Choice({"runner", "KIND",
-              "what a decoder is for: auto, as its files say; generate text; or pooling, which "
-              "makes embeddings: the last token's unless the files say otherwise"},
-             &Settings::runner, std::array<std::string_view, 3>{"auto", "generate", "pooling"}),
-      ForServing(
-          Path({"tokenizer", "MODEL",
-                "GGUF file, Hugging Face folder or model of the hub whose tokenizer and chat "
-                "template go with the model. Without it: the model's own"},
-               &Settings::tokenizer, kModelNames)),
-      Words({"served-model-name", "NAME,...",
-             "the model's names in requests, of which metrics have the first; answers have the one "
-             "that was asked for. Without it: the file's stem or the folder's name"},
-            "comma-separated names of 1 to 256 printable characters", &Settings::served_model_names,
-            [](std::string_view name) { return IsText(name, 256); }),
-      Text(
-          {"revision", "REVISION", "branch, tag or commit of --model at the hub. Without it: main"},
-          "1 to 256 printable characters", &Settings::revision,
-          [](std::string_view name) { return name.size() <= 256; }),
-      ForServing(Text({"tokenizer-revision", "REVISION",
-                       "branch, tag or commit of --tokenizer at the hub. Without it: main"},
-                      "1 to 256 printable characters", &Settings::tokenizer_revision,
-                      [](std::string_view name) { return name.size() <= 256; })),
-      ForServing(Path(
-          {"generation-config", "FOLDER",
-           "how requests are sampled that do not say it. auto: as the model's folder has it, in "
-           "generation_config.json; vllm: as vLLM does without one; or as another folder has it"},
-          &Settings::generation_config, "auto, vllm, or a path")),
-      ForServing(Text({"tool-call-parser", "NAME",
-                       "how tool calls are found in answers: auto, as the model's chat template "
-                       "writes them; none; or a format by its name, as vLLM has them (docs/"
-                       "tools-and-reasoning.md)"},
-                      "auto, none, or the name of a format", &Settings::tool_call_parser,
-                      [](std::string_view name) { return name.size() <= 64; })),
-      ForServing(Text({"reasoning-parser", "NAME",
-                       "how reasoning is found in answers: auto, none, or a format by its name"},
-                      "auto, none, or the name of a format", &Settings::reasoning_parser,
-                      [](std::string_view name) { return name.size() <= 64; })),
-      ForServing(Switch("enable-auto-tool-choice",
-                        "let the model decide whether it calls a tool; without it tools need a "
-                        "tool_choice other than auto",
-                        &Settings::enable_auto_tool_choice)),
-      Switch("offline",
-             "do not ask the hub: its models are what the local cache has (HF_HUB_OFFLINE=1 "
-             "says the same)",
-             &Settings::offline),
-  };
-}
-
-// The ranges are those of requests (scheduler/sampling_params.h).
-std::vector<Setting> SamplingSettings() {
-  return {
-      OptionalReal({"temperature", "T",
-                    "of requests that do not say it, as all in this group; 0: the likeliest token. "
-                    "Without it: as --generation-config has it, or else 1; in bench 0"},
-                   &Settings::temperature, 0, 2),
-      ForServing(OptionalReal({"top-p", "P", "keep the likeliest tokens of this probability"},
-                              &Settings::top_p, 0, 1, /*above_least=*/true)),
-      ForServing(OptionalWhole({"top-k", "N", "keep as many of the likeliest tokens; 0, -1: all"},
-                               &Settings::top_k, -1, std::numeric_limits<int32_t>::max())),
-      ForServing(OptionalReal(
-          {"min-p", "P", "drop tokens below this share of the likeliest token's probability"},
-          &Settings::min_p, 0, 1)),
-      ForServing(
-          OptionalReal({"typical-p", "P", "keep the most typical tokens of this probability"},
-                       &Settings::typical_p, 0, 1, /*above_least=*/true)),
-      ForServing(OptionalReal(
-          {"repetition-penalty", "R", "divides the logits of tokens that the text has; 1: none"},
-          &Settings::repetition_penalty, 0, 100, /*above_least=*/true)),
-      ForServing(OptionalReal(
-          {"frequency-penalty", "F", "subtracted for each time that the answer has a token"},
-          &Settings::frequency_penalty, -2, 2)),
-      ForServing(OptionalReal({"presence-penalty", "F", "subtracted once the answer has a token"},
-                              &Settings::presence_penalty, -2, 2)),
-      ForServing(OptionalWhole({"max-tokens", "TOKENS",
-                                "of answers to requests that do not say it. Without it: as "
-                                "--generation-config has it, or else as many as fit"},
-                               &Settings::max_tokens, 1, kMaxTokens)),
-  };
-}
-
-std::vector<Setting> ChatSettings() {
-  return {
-      Text({"url", "URL",
-            "the server to talk to, http://127.0.0.1:8000; its key is --api-key. Without it the "
-            "model is served for the chat alone"},
-           "http:// or https:// with a host", &Settings::chat_url,
-           [](std::string_view url) {
-             const bool plain = url.starts_with("http://");
-             return (plain || url.starts_with("https://")) && url.size() > (plain ? 7u : 8u);
-           }),
-      Text({"system", "TEXT", "what the model is told before the chat"}, "a line of text",
-           &Settings::chat_system, [](std::string_view) { return true; }),
-      Text({"prompt", "TEXT",
-            "a message; its answer is printed, and the chat ends. A second word on the command "
-            "line is the same"},
-           "a line of text", &Settings::chat_prompt, [](std::string_view) { return true; }),
-  };
-}
 
 std::vector<Setting> EngineSettings() {
   return {
@@ -300,86 +152,6 @@ std::vector<Setting> TorchSettings() {
   };
 }
 
-std::vector<Setting> EndpointSettings() {
-  return {
-      Make(
-          {"host", "ADDRESS",
-           "where HTTP and gRPC listen; beyond loopback only with --api-key, --keys or --insecure"},
-          "an IPv4 or IPv6 address, or localhost", Defaults().host, &Settings::host,
-          ParseBindAddress),
-      Whole({"http-port", "PORT", "HTTP; 0: any free one"}, &Settings::http_port, 0, 65535),
-      Whole({"grpc-port", "PORT",
-             "gRPC; 0: any free one; the port of HTTP: both on that one (docs/security.md)"},
-            &Settings::grpc_port, 0, 65535),
-      Whole({"admin-port", "PORT",
-             "metrics and administration, always on 127.0.0.1; 0: any free one"},
-            &Settings::admin_port, 0, 65535),
-      Make({"metrics-host", "ADDRESS",
-            "where a listener has /metrics and the probes alone, which need no key there: for "
-            "scrapers that reach a pod's address"},
-           "an IPv4 or IPv6 address, or localhost", "", &Settings::metrics_host, ParseBindAddress),
-      Whole({"metrics-port", "PORT", "of --metrics-host; 0: any free one"}, &Settings::metrics_port,
-            0, 65535),
-      Path({"ready-file", "PATH",
-            "written when the server is ready: {\"http\":PORT,\"grpc\":PORT,\"admin\":PORT}, and "
-            "\"metrics\" with --metrics-host"},
-           &Settings::ready_file),
-      Choice({"unknown-fields", "RULE",
-              "what happens to a field of a request that this server does not know; refuse: the "
-              "request gets 400 with the field's name; ignore: the field has no effect, and "
-              "--log http=debug names it. Known fields with values that are not supported are "
-              "refused either way"},
-             &Settings::unknown_fields, std::array<std::string_view, 2>{"refuse", "ignore"}),
-  };
-}
-
-std::vector<Setting> AccessSettings() {
-  using namespace std::chrono_literals;
-  Setting api_key = Words({"api-key", "KEY,...",
-                           "keys that HTTP and gRPC clients must send one of; better given by file "
-                           "or environment, where ps does not show it"},
-                          "comma-separated keys of up to 512 visible ASCII characters",
-                          &Settings::api_keys, IsApiKey);
-  api_key.secret = true;
-  return {
-      std::move(api_key),
-      Path({"keys", "FILE",
-            "keys with tenants, scopes and limits (docs/tenants.md), read again when it changes; "
-            "then all but probes, /metrics at --metrics-host and the console's files needs a key"},
-           &Settings::keys),
-      Switch("shared-prefix-cache",
-             "let the tenants of --keys hit each other's prefixes, which cached_tokens then tells",
-             &Settings::shared_prefix_cache),
-      Switch("insecure", "listen beyond loopback without keys", &Settings::insecure),
-      Words({"allowed-hosts", "NAME,...",
-             "hosts that a request's Host or Origin may name besides the server's own; *: any"},
-            "comma-separated host names or addresses, each with a port or for all, or *",
-            &Settings::allowed_hosts, IsHostName),
-      Words({"trusted-proxies", "RANGE,...",
-             "proxies whose connections begin with a PROXY header of version 2, which names the "
-             "client; on the ports of HTTP and gRPC (docs/security.md)"},
-            "comma-separated addresses, or ranges as 10.0.0.0/8", &Settings::trusted_proxies,
-            [](std::string_view range) { return ParseAddressRange(range).has_value(); }),
-      Whole({"max-connections", "N",
-             "connections at once, of HTTP and of gRPC each; then idle ones give way to new ones"},
-            &Settings::max_connections, 1, 1'000'000),
-      Whole({"grpc-max-streams", "N", "calls at once on one gRPC connection"},
-            &Settings::grpc_max_streams, 1, 100'000),
-      Time({"header-timeout", "TIME",
-            "how long a request's header, or a gRPC connection's first frames, may take to come"},
-           &Settings::header_timeout, 100ms, 1h),
-      Time({"sse-ping-interval", "TIME",
-            "how long an HTTP stream may be quiet, in the queue say, until a comment is sent that "
-            "keeps proxies from closing it; 0: none is"},
-           &Settings::sse_ping_interval, 0ms, 1h),
-      Words({"allowed-origins", "ORIGIN,...",
-             "web pages whose scripts may call the HTTP API and read its answers (CORS); *: those "
-             "of any page"},
-            "comma-separated origins as https://app.example.com or http://localhost:3000, or *",
-            &Settings::allowed_origins, IsOrigin),
-  };
-}
-
 std::vector<Setting> LifeSettings() {
   using namespace std::chrono_literals;
   return {
@@ -458,67 +230,6 @@ std::vector<Setting> FakeDeviceSettings() {
            "as many as are asked for"},
           "1 to 4096 printable characters", &Settings::fake_answer,
           [](std::string_view) { return true; }),
-  };
-}
-
-// "64:2048:16:80".
-std::optional<BenchPoint> ParsePoint(std::string_view text) {
-  std::vector<int32_t> numbers;
-  for (const std::string_view part : SplitList(text, ':')) {
-    const auto number = ParseNumber<int32_t>(part);
-    if (!number || *number < 1 || *number > kMaxTokens) return {};
-    numbers.push_back(*number);
-  }
-  const auto colons = static_cast<size_t>(std::count(text.begin(), text.end(), ':'));
-  if (numbers.size() < 3 || numbers.size() > 4 || colons + 1 != numbers.size()) return {};
-  return BenchPoint{numbers[0], numbers[1], {numbers.begin() + 2, numbers.end()}};
-}
-
-std::vector<Setting> BenchSettings() {
-  return {
-      WholeList({"batch-sizes", "N,...", "sequences at a time, a line of the table for each"},
-                &Settings::bench_batch_sizes, 1, 4096),
-      Whole({"input-len", "TOKENS", "tokens of each prompt, which are drawn anew for each run"},
-            &Settings::bench_input_len, 1, kMaxTokens),
-      WholeList({"output-lens", "TOKENS[,TOKENS]",
-                 "tokens to generate. Of two lengths a and b, a step is (T(b) - T(a)) / (b - a), T "
-                 "being the medians of the wall times; with 1 alone, T is the prefill"},
-                &Settings::bench_output_lens, 1, kMaxTokens),
-      List({"points", "BATCH:INPUT:OUTPUT[:OUTPUT],...",
-            "what to measure instead of the three above, as 64:2048:16:80,1:4096:1"},
-           "comma-separated points of 3 or 4 whole numbers", "", &Settings::bench_points,
-           ParsePoint),
-      Whole({"reps", "N", "timed runs of each length; one more goes before them"},
-            &Settings::bench_reps, 1, 1000),
-      Path({"json", "FILE", "write all figures there too"}, &Settings::bench_json),
-      Path({"peer", "FILE",
-            "figures to stand beside these: what --json wrote in another run, or llama-bench -o "
-            "json"},
-           &Settings::bench_peer),
-      Switch("trace",
-             "then run each point once more and list where its steps' time goes on the GPU "
-             "(--device cuda; needs libcupti)",
-             &Settings::bench_trace),
-      Switch("lone-rank",
-             "run the first of --tensor-parallel-size ranks alone, on one GPU; it plays the "
-             "others, so that its tokens mean nothing (--device cuda)",
-             &Settings::bench_lone_rank),
-      Choice({"routing", "LOADS",
-              "how mixtures divide tokens among their experts, with --load-format dummy; uniform: "
-              "each expert gets about as many; real: some get several times the mean, as in "
-              "trained models"},
-             &Settings::bench_routing, std::array<std::string_view, 2>{"uniform", "real"}),
-  };
-}
-
-std::vector<Setting> HealthSettings() {
-  using namespace std::chrono_literals;
-  return {
-      Choice({"probe", "PROBE",
-              "what to ask of the server at --host and --http-port; ready: /readyz; live: /livez"},
-             &Settings::probe, std::array<std::string_view, 2>{"ready", "live"}),
-      Time({"probe-timeout", "TIME", "how long the answer may take"}, &Settings::probe_timeout,
-           100ms, 1h),
   };
 }
 

@@ -126,7 +126,7 @@ absl::StatusOr<std::optional<HeldAnswer>> AnswerGrammar(const AnswerParts& parts
                                                         const OutputFormat& format) {
   Tools tools;
   const bool calls = parts.chat != nullptr && parts.chat->parse_tools && format.tools() != nullptr;
-  if (calls) tools = ReadGrammarTools(parts.chat->tools);
+  if (calls) tools = ReadGrammarTools(parts.chat->tools, parts.chat->text_tools);
   if (calls && parts.chat->forced_tool.has_value()) {
     MILLRACE_ASSIGN_OR_RETURN(GrammarSpec call, ForcedCall(*parts.chat, tools, format));
     return HeldAnswer{.grammar = std::move(call)};

@@ -134,9 +134,143 @@ TEST(AnswerGrammarTest, ElementsAreHeldToTheirSchemas) {
   EXPECT_TRUE(value(R"({"type":"string","maxLength":2})", "\"\\"));
   EXPECT_FALSE(value(R"({"type":"string","maxLength":2})", "abc"));
   const auto refused = Made({.chat = Forced("f", R"([{"function":{"name":"f","strict":true,
-                                "parameters":{"minProperties":1}}}])"),
+                                "parameters":{"if":{"required":["a"]},"then":{}}}}])"),
                              .parser = "qwen3_coder"});
-  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("minProperties"));
+  EXPECT_THAT(std::string(refused.status().message()),
+              testing::HasSubstr("tools has the keyword if in the parameters of f"));
+}
+
+// The elements of a call of a strict tool with these parameters.
+bool TakesElements(const std::string& parameters, const std::vector<std::string>& elements,
+                   bool strict = true) {
+  const std::string tools =
+      StrCat(R"([{"function":{"name":"f","strict":)", strict ? "true" : "false",
+             R"(,"parameters":)", parameters, "}}]");
+  std::string text;
+  for (const std::string& element : elements) {
+    const size_t sign = element.find('=');
+    text += StrCat("<parameter=", element.substr(0, sign), ">\n", element.substr(sign + 1),
+                   "\n</parameter>\n");
+  }
+  return Takes(Forced("f", tools), "qwen3_coder", text + "</function>");
+}
+
+TEST(AnswerGrammarTest, ElementsAreHeldToKeywordsOfTheObject) {
+  const std::string abc = R"("properties":{"a":{"type":"integer"},"b":{"type":"integer"},
+                             "c":{"type":"integer"}})";
+  const auto with = [&](const std::string& keywords) { return "{" + abc + "," + keywords + "}"; };
+  for (const bool strict : {true, false}) {
+    const std::string least = with(R"("minProperties":2)");
+    EXPECT_FALSE(TakesElements(least, {"b=1"}, strict));
+    EXPECT_TRUE(TakesElements(least, {"a=1", "c=1"}, strict));
+    const std::string most = with(R"("maxProperties":1)");
+    EXPECT_TRUE(TakesElements(most, {"c=1"}, strict));
+    EXPECT_FALSE(TakesElements(most, {"a=1", "c=1"}, strict));
+    const std::string dependent = with(R"("dependentRequired":{"a":["c"]})");
+    EXPECT_FALSE(TakesElements(dependent, {"a=1", "b=1"}, strict));
+    EXPECT_TRUE(TakesElements(dependent, {"a=1", "c=1"}, strict));
+    EXPECT_TRUE(TakesElements(dependent, {"b=1"}, strict));
+    const std::string one_of_two = with(R"("anyOf":[{"required":["a"]},{"required":["b"]}])");
+    EXPECT_FALSE(TakesElements(one_of_two, {"c=1"}, strict));
+    EXPECT_TRUE(TakesElements(one_of_two, {"b=1", "c=1"}, strict));
+    const std::string both = with(R"("allOf":[{"required":["c"]},
+        {"properties":{"a":{"minimum":5}},"required":["a"]}])");
+    EXPECT_TRUE(TakesElements(both, {"a=5", "c=1"}, strict));
+    EXPECT_FALSE(TakesElements(both, {"a=4", "c=1"}, strict));
+    EXPECT_FALSE(TakesElements(both, {"a=5"}, strict));
+  }
+  EXPECT_FALSE(TakesElements(R"({"minProperties":1})", {}));
+  EXPECT_TRUE(TakesElements(R"({"minProperties":1})", {"any=1"}));
+}
+
+TEST(AnswerGrammarTest, ElementsFollowBranchesThatARequiredPropertyTellsApart) {
+  const std::string shape = R"({"oneOf":[
+      {"properties":{"kind":{"const":"circle"},"r":{"type":"number"}},"required":["kind","r"]},
+      {"properties":{"kind":{"enum":["box"]},"w":{"type":"number"}},"required":["kind","w"],
+       "additionalProperties":false}]})";
+  EXPECT_TRUE(TakesElements(shape, {"kind=circle", "r=2"}));
+  EXPECT_TRUE(TakesElements(shape, {"kind=box", "w=2"}));
+  EXPECT_FALSE(TakesElements(shape, {"kind=box", "r=2"}));
+  EXPECT_FALSE(TakesElements(shape, {"kind=circle"}));
+  const auto refused = Made({.chat = Forced("f", R"([{"function":{"name":"f","strict":true,
+      "parameters":{"oneOf":[{"properties":{"a":{}}},{"properties":{"a":{"type":"integer"}}}]}}}])"),
+                             .parser = "glm45"});
+  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("oneOf"));
+  // The same, of a tool that is not strict, is held to one of them.
+  EXPECT_FALSE(TakesElements(R"({"oneOf":[{"properties":{"a":{"type":"integer"}},"required":["a"]},
+                                {"properties":{"a":{"type":"boolean"}},"required":["a"]}]})",
+                             {"a=x"}, /*strict=*/false));
+}
+
+TEST(AnswerGrammarTest, ElementsReferToAnyPartOfTheParameters) {
+  const std::string tree =
+      R"({"type":"object","properties":{"left":{"$ref":"#"},"size":{"type":"integer"},
+      "depth":{"$ref":"#/properties/size"}}})";
+  EXPECT_TRUE(TakesElements(tree, {R"(left={"left": {"size": 1}})", "depth=3"}));
+  EXPECT_FALSE(TakesElements(tree, {R"(left={"left": {"size": "x"}})"}));
+  EXPECT_FALSE(TakesElements(tree, {"depth=deep"}));
+  const std::string root = R"({"$ref":"#/$defs/args","$defs":{"args":{"type":"object","properties":
+      {"n":{"type":"integer"},"sub":{"$ref":"#/$defs/args"}},"required":["n"]}}})";
+  EXPECT_TRUE(TakesElements(root, {"n=1", R"(sub={"n": 2})"}));
+  EXPECT_FALSE(TakesElements(root, {"n=1", R"(sub={})"}));
+  EXPECT_FALSE(TakesElements(root, {}));
+}
+
+TEST(AnswerGrammarTest, ACallMayHaveAnId) {
+  const Asked asked{.chat = WithTools(kTwoTools), .parser = "hermes", .reasoning = "none"};
+  const auto call = [](std::string_view more) {
+    return StrCat(R"(<tool_call>{"name": "f", "arguments": {"n": 1})", more, "}</tool_call>");
+  };
+  EXPECT_TRUE(Takes(asked, call("")));
+  EXPECT_TRUE(Takes(asked, call(R"(, "id": "a1b2c3d4e")")));
+  EXPECT_FALSE(Takes(asked, call(R"(, "x": "a")")));
+}
+
+// ---- Tools that take a text ----
+
+Chat TextTool(GrammarSpec::Kind kind, std::string grammar, std::optional<std::string> forced) {
+  Chat chat = WithTools(R"([{"function":{"name":"p","parameters":{"type":"object","properties":
+      {"input":{"type":"string"}},"required":["input"]}}}])",
+                        std::move(forced));
+  chat.text_tools["p"] = GrammarSpec{.kind = kind, .text = std::move(grammar)};
+  return chat;
+}
+
+TEST(AnswerGrammarTest, TextsOfToolsAreHeldToTheirGrammars) {
+  using enum GrammarSpec::Kind;
+  const std::string lark =
+      "start: begin line+\nbegin: \"*** \" /[a-z]+/ LF\n"
+      "line: (\"+\" | \"-\") /(.*)/ LF\n%import common.LF\n";
+  const Chat chat = TextTool(kEbnf, lark, "p");
+  EXPECT_TRUE(Takes(chat, "hermes", R"({"input": "*** go\n+say \"hi\"\n-\n"}})"));
+  EXPECT_FALSE(Takes(chat, "hermes", R"({"input": "*** go\n"}})"));
+  EXPECT_FALSE(Takes(chat, "hermes", R"({"input": "+x\n"}})"));
+  EXPECT_FALSE(Takes(chat, "hermes", R"({"other": "*** go\n+\n"}})"));
+  EXPECT_TRUE(Takes(chat, "openai", R"({"input": "*** go\n+x\n"})"));
+  // The text itself, which has the line breaks between the tags beside its own.
+  EXPECT_TRUE(Takes(chat, "qwen3_coder",
+                    "<parameter=input>\n*** go\n+say \"hi\"\n\n</parameter>\n</function>"));
+  EXPECT_FALSE(
+      Takes(chat, "qwen3_coder", "<parameter=input>\n*** go\n+say\n</parameter>\n</function>"));
+  EXPECT_FALSE(Takes(chat, "qwen3_coder",
+                     "<parameter=input>\n*** go\n+</parameter>\n\n</parameter>\n</function>"));
+  EXPECT_TRUE(Takes(chat, "glm45",
+                    "<arg_key>input</arg_key>\n<arg_value>\n*** go\n+a\n\n</arg_value>\n"
+                    "</tool_call>"));
+  const Chat regex = TextTool(kRegex, "[a-z\"]{2}|</parameter>", "p");
+  EXPECT_TRUE(Takes(regex, "hermes", R"({"input": "a\""}})"));
+  EXPECT_FALSE(Takes(regex, "hermes", R"({"input": "abc"}})"));
+  EXPECT_FALSE(
+      Takes(regex, "qwen3_coder", "<parameter=input>\n</parameter>\n</parameter>\n</function>"));
+  // Of the model's own accord, too.
+  const Chat free = TextTool(kRegex, "[0-9]+", std::nullopt);
+  const Asked asked{.chat = free, .parser = "hermes", .reasoning = "none"};
+  const auto call = [](std::string_view input) {
+    return StrCat(R"(Well. <tool_call>{"name": "p", "arguments": {"input": ")", input,
+                  R"("}}</tool_call>)");
+  };
+  EXPECT_TRUE(Takes(asked, call("42")));
+  EXPECT_FALSE(Takes(asked, call("none")));
 }
 
 TEST(AnswerGrammarTest, AToolThatIsNotStrictIsHeldToWhatCanBeHeld) {

@@ -41,23 +41,6 @@ GrammarSpec Several(GrammarSpec part, std::string_view between, int32_t most) {
   return SequenceOf({std::move(part), Repeated(std::move(more), 0, INT32_MAX)});
 }
 
-absl::Status CheckKeywords(const GrammarTool& tool) {
-  const std::initializer_list<std::string_view> known = {
-      "type",     "properties", "required", "additionalProperties", "description",
-      "title",    "$defs",      "$schema",  "definitions",          "$id",
-      "$comment", "default",    "examples"};
-  for (const auto& [keyword, value] : tool.parameters.items()) {
-    if (std::find(known.begin(), known.end(), keyword) != known.end()) continue;
-    return absl::InvalidArgumentError(
-        StrCat("tools has the keyword ", Printable(keyword), " in the parameters of ",
-               Printable(tool.name),
-               ", a strict tool, which is not enforced in this model's form "
-               "of calls; allowed: ",
-               JoinList(known)));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 GrammarSpec SequenceOf(std::vector<GrammarSpec> parts) {
@@ -84,7 +67,7 @@ GrammarSpec TextWithout(std::vector<std::string> texts) {
 }
 GrammarSpec ShortSpace() { return RegexSpec(kSpace); }
 
-std::vector<GrammarTool> ReadGrammarTools(const std::string& text) {
+std::vector<GrammarTool> ReadGrammarTools(const std::string& text, const TextTools& texts) {
   std::vector<GrammarTool> tools;
   const auto list = ParseOrdered(text, kCallJson);
   if (!list.ok() || !list->is_array()) return tools;
@@ -93,6 +76,10 @@ std::vector<GrammarTool> ReadGrammarTools(const std::string& text) {
     tools.push_back({.name = function.at("name").get<std::string>(),
                      .parameters = function.value("parameters", OrderedJson()),
                      .strict = function.value("strict", OrderedJson()) == true});
+    const auto held = texts.find(tools.back().name);
+    if (held == texts.end() || !held->second.has_value()) continue;
+    tools.back().text = held->second;
+    tools.back().strict = true;
   }
   return tools;
 }
@@ -135,6 +122,7 @@ GrammarSpec CallGrammar::AnyMarker(const std::vector<std::string>& markers) cons
 // ---- Arguments ----
 
 absl::StatusOr<GrammarSpec> CallGrammar::Arguments(const GrammarTool& tool, Hold hold) const {
+  if (tool.text.has_value()) return TextArgument(*tool.text);
   if (tools_.kind == ToolFormat::Kind::kXml) return Elements(tool, hold);
   if (hold == Hold::kFree) return GrammarSpec{.kind = Kind::kJsonObject};
   OrderedJson schema = tool.parameters;
@@ -149,75 +137,21 @@ absl::StatusOr<GrammarSpec> CallGrammar::Arguments(const GrammarTool& tool, Hold
                      .lenient = hold == Hold::kLenient};
 }
 
-// The elements of a call whose arguments are no JSON object: in the order of the properties.
-absl::StatusOr<GrammarSpec> CallGrammar::Elements(const GrammarTool& tool, Hold hold) const {
-  const GrammarSpec any = TextWithout({tools_.xml.value_close});
-  if (hold == Hold::kFree) return FreeElements(any);
-  if (!tool.parameters.is_object()) return SequenceOf({});
-  if (hold == Hold::kStrict) MILLRACE_RETURN_IF_ERROR(CheckKeywords(tool));
-  const auto properties = tool.parameters.find("properties");
-  if (properties == tool.parameters.end() || !properties->is_object()) {
-    if (tool.parameters.empty()) return SequenceOf({});
-    const auto additional = tool.parameters.find("additionalProperties");
-    if (additional == tool.parameters.end() || *additional == true) return FreeElements(any);
-    if (!additional->is_object()) return SequenceOf({});
-    return FreeElements(Value(tool, *additional, hold));
-  }
-  const OrderedJson required = tool.parameters.value("required", OrderedJson());
-  std::vector<GrammarSpec> parts;
-  for (const auto& [key, schema] : properties->items()) {
-    const OrderedJson type = schema.is_object() ? schema.value("type", OrderedJson()) : schema;
-    GrammarSpec element =
-        Element(key, Value(tool, schema, hold), type == "string" ? "true" : "false");
-    const bool must =
-        required.is_array() && std::find(required.begin(), required.end(), key) != required.end();
-    parts.push_back(must ? std::move(element) : OptionalPart(std::move(element)));
-  }
-  return SequenceOf(std::move(parts));
-}
-
-// An element and the white space after it. `is_text` is what DeepSeek says beside the key.
-GrammarSpec CallGrammar::Element(const std::string& key, GrammarSpec value,
-                                 std::string_view is_text) const {
-  const XmlFormat& xml = tools_.xml;
-  std::vector<GrammarSpec> parts = {Text(xml.key_open), LiteralSpec(key)};
-  if (xml.key_close.starts_with('"')) {
-    parts.push_back(OptionalPart(LiteralSpec(StrCat("\" string=\"", is_text))));
-  }
-  parts.push_back(Text(xml.key_close));
-  const bool framed = !xml.value_open.empty();
-  parts.push_back(framed ? ShortSpace() : RegexSpec("\\n?"));
-  if (framed) parts.push_back(Text(xml.value_open));
-  parts.push_back(std::move(value));
-  if (!framed) parts.push_back(RegexSpec("\\n?"));
-  parts.push_back(Text(xml.value_close));
-  parts.push_back(ShortSpace());
-  return SequenceOf(std::move(parts));
-}
-
-// Elements of any keys.
-GrammarSpec CallGrammar::FreeElements(GrammarSpec value) const {
-  GrammarSpec element = Element("", std::move(value), "true");
-  element.parts[1] = RegexSpec("[A-Za-z0-9_.$-]{1,128}");
-  if (tools_.xml.key_close.starts_with('"')) {
-    element.parts[2] = RegexSpec("(\" string=\"(true|false))?");
-  }
-  return Repeated(std::move(element), 0, INT32_MAX);
-}
-
-GrammarSpec CallGrammar::Value(const GrammarTool& tool, const OrderedJson& schema,
-                               Hold hold) const {
-  OrderedJson whole = schema;
-  if (whole.is_object()) {
-    for (const char* name : {"$defs", "definitions"}) {
-      if (tool.parameters.contains(name)) whole[name] = tool.parameters[name];
+// The argument of a tool that takes a text of this grammar.
+GrammarSpec CallGrammar::TextArgument(GrammarSpec text) const {
+  if (tools_.kind == ToolFormat::Kind::kXml) {
+    text.choices = {tools_.xml.value_close};
+    // One line break at either end is not of the value, so that it stands there always: another one
+    // may be the text's own.
+    if (!tools_.xml.value_open.empty()) {
+      text = SequenceOf({LiteralSpec("\n"), std::move(text), LiteralSpec("\n")});
     }
+    return Element(std::string(kTextArgument), std::move(text), "true", "\\n");
   }
-  return {.kind = Kind::kElement,
-          .text = whole.dump(),
-          .choices = {tools_.xml.value_close},
-          .closed = true,
-          .lenient = hold == Hold::kLenient};
+  text.in_json_string = true;
+  const std::string s(kSpace);
+  return SequenceOf({RegexSpec(StrCat("\\{", s, "\"", kTextArgument, "\"", s, ":", s, "\"")),
+                     std::move(text), RegexSpec(StrCat("\"", s, "\\}"))});
 }
 
 // ---- Calls ----
@@ -254,7 +188,10 @@ absl::StatusOr<GrammarSpec> CallGrammar::ObjectCall(const GrammarTool& tool, Hol
                                       ")?\"name\"", s, ":", s)),
                      LiteralSpec(StrCat("\"", tool.name, "\"")),
                      RegexSpec(StrCat(s, ",", s, "\"(arguments|parameters)\"", s, ":", s)),
-                     std::move(arguments), RegexSpec(StrCat(s, "\\}"))});
+                     std::move(arguments),
+                     // Mistral Nemo gives its calls ids.
+                     RegexSpec(StrCat("(", s, ",", s, "\"id\"", s, ":", s,
+                                      "\"[A-Za-z0-9_-]{1,64}\")?", s, "\\}"))});
 }
 
 // f[ARGS]{…}, functions.f:0<|tool_call_argument_begin|>{…}<|tool_call_end|>
@@ -290,7 +227,7 @@ absl::StatusOr<GrammarSpec> CallGrammar::HeaderCall(const GrammarTool& tool, Hol
 
 // <function=f>…</function>
 absl::StatusOr<GrammarSpec> CallGrammar::ElementCall(const GrammarTool& tool, Hold hold) const {
-  MILLRACE_ASSIGN_OR_RETURN(GrammarSpec elements, Elements(tool, hold));
+  MILLRACE_ASSIGN_OR_RETURN(GrammarSpec elements, Arguments(tool, hold));
   return SequenceOf({Text(tools_.xml.name_open), LiteralSpec(tool.name),
                      Text(TrimmedRight(tools_.arguments_begin)), ShortSpace(), std::move(elements),
                      Text(tools_.xml.call_close)});

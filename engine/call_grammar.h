@@ -5,11 +5,16 @@
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/element_objects.h"
+#include "engine/request.h"
 #include "text/grammar/grammar.h"
 #include "text/tools/output_format.h"
 
@@ -31,9 +36,10 @@ struct GrammarTool {
   std::string name;
   nlohmann::ordered_json parameters;  // a schema, or null
   bool strict = false;
+  std::optional<GrammarSpec> text = std::nullopt;  // of kTextArgument, the only argument; is strict
 };
-// Returns the tools of a JSON list of OpenAI's tools.
-std::vector<GrammarTool> ReadGrammarTools(const std::string& text);
+// Returns the tools of a JSON list of OpenAI's tools. Those in `texts` with a grammar are strict.
+std::vector<GrammarTool> ReadGrammarTools(const std::string& text, const TextTools& texts);
 
 // Builds the grammars of one format's calls. The arguments of a strict tool are held to its schema.
 // InvalidArgument: a schema that cannot be enforced in this form of calls.
@@ -66,8 +72,19 @@ class CallGrammar {
   enum class Hold { kFree, kLenient, kStrict };
 
   absl::StatusOr<GrammarSpec> Arguments(const GrammarTool& tool, Hold hold) const;
+  GrammarSpec TextArgument(GrammarSpec text) const;
   absl::StatusOr<GrammarSpec> Elements(const GrammarTool& tool, Hold hold) const;
-  GrammarSpec Element(const std::string& key, GrammarSpec value, std::string_view type) const;
+  // One of an object's properties, and the element that writes it.
+  struct ListedElement {
+    std::string key;
+    GrammarSpec element;
+    bool required = false;
+  };
+  static std::optional<GrammarSpec> Listed(const ElementObject& object,
+                                           absl::Span<const ListedElement> elements,
+                                           const std::set<std::string, std::less<>>& keys);
+  GrammarSpec Element(const std::string& key, GrammarSpec value, std::string_view type,
+                      std::string_view line = "\\n?") const;
   GrammarSpec FreeElements(GrammarSpec value) const;
   GrammarSpec Value(const GrammarTool& tool, const nlohmann::ordered_json& schema, Hold hold) const;
   absl::StatusOr<std::vector<GrammarSpec>> EachTool(

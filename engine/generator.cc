@@ -255,6 +255,13 @@ absl::StatusOr<bool> Generator::CompleteGrammar(const std::vector<Token>& prompt
       const auto format = parts_.grammars.Get(*request.grammar);
       if (!format.ok()) return Annotate(format.status(), request.grammar_field);
     }
+    for (const auto& [name, text] : chat->text_tools) {
+      if (!text.has_value() || !parts_.takes_masks) continue;
+      const auto grammar = parts_.grammars.Get(*text);
+      if (!grammar.ok()) {
+        return Annotate(grammar.status(), StrCat("tools: the format of ", Printable(name)));
+      }
+    }
     request.grammar_field = "tools";
   }
   if (!whole->has_value()) return false;

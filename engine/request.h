@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,13 +43,19 @@ struct ChatMessage {
   std::vector<size_t> part_sizes;
 };
 
+// The only argument of a tool that takes a text.
+inline constexpr std::string_view kTextArgument = "input";
+// The tools that take a text, by name, with the grammar that the text is held to.
+using TextTools = std::map<std::string, std::optional<GrammarSpec>>;
+
 // A conversation, and how the model's chat template renders it. The fields are vLLM's.
 struct Chat {
   std::vector<ChatMessage> messages;
   bool add_generation_prompt = true;    // ends with the header of the answer
   bool continue_final_message = false;  // or inside the last message, which the answer goes on with
   std::string template_kwargs;          // a JSON object of the template's own variables, or empty
-  std::string tools;                    // a JSON list of OpenAI's tools, or empty
+  std::string tools;                    // a JSON list of OpenAI's functions, or empty
+  TextTools text_tools;                 // of the tools, those that take kTextArgument alone
   // The answer is split at its tool calls, as the model writes them.
   bool parse_tools = false;
   // The answer begins with a call of this tool, or of any if it is empty. The call's beginning

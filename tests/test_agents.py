@@ -1,12 +1,15 @@
 """Coding agents: requests as they send them, with the real `openai` and `anthropic` clients, and what the access log says of them."""
 import hashlib
 import json
+import re
 
 import anthropic
+import grpc
 import httpx
 import openai
 import pytest
 
+import millrace_grpc
 from daemon import cancelled, wait_until
 
 FAKE = ["--device", "fake", "--fake-step-us", "0", "--fake-token-us", "0"]
@@ -132,3 +135,121 @@ def test_lines_of_the_log_have_fields(start_server, tmp_path):
         assert refused["message"].endswith(" tenant=crew reason=invalid_value param=max_tokens") and "prompt_tokens" not in refused
     assert unknown["message"].endswith(" reason=unknown_parameter param=a_field=1_tenant=other")
     assert foreign["status"] == 401 and "tenant" not in foreign
+
+
+# ---- Tools that take a text ----
+
+PATCH = '*** Begin Patch\n+int "a";\n*** End Patch\n'
+LARK = """start: begin change+ end
+begin: "*** Begin Patch" LF
+end: "*** End Patch" LF?
+change: ("+" | "-") /(.*)/ LF
+%import common.LF
+"""
+CALL = f'<think>I patch.</think><tool_call>{{"name": "apply_patch", "arguments": {{"input": {json.dumps(PATCH)}}}}}</tool_call>'
+CUSTOM = {"type": "custom", "name": "apply_patch", "description": "Changes files.",
+          "format": {"type": "grammar", "syntax": "lark", "definition": LARK}}
+
+
+def test_codex_patches_files(start_server):
+    """Events and items of custom tools, and the conversation that goes on with them, stored or sent back."""
+    client = codex_of(start_server(*FAKE, "--fake-answer", CALL))
+    kwargs = dict(model="fake", tools=[CUSTOM, CODEX["tools"][0]])
+    events = list(client.responses.create(input="Fix a.c", stream=True, **kwargs))
+    assert "".join(event.delta for event in events if event.type == "response.custom_tool_call_input.delta") == PATCH
+    assert [event.input for event in events if event.type == "response.custom_tool_call_input.done"] == [PATCH]
+    response = events[-1].response
+    call = response.output[-1]
+    assert (call.type, call.name, call.input) == ("custom_tool_call", "apply_patch", PATCH)
+    output = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "Done"}
+    stored = client.responses.create(input=[output], previous_response_id=response.id, **kwargs)
+    sent = client.responses.create(input=[{"role": "user", "content": "Fix a.c"}, *response.output, output], **kwargs)
+    assert stored.output[-1].input == sent.output[-1].input == PATCH
+    assert stored.usage.input_tokens == sent.usage.input_tokens
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "custom", "custom": {"name": "apply_patch"}},
+                                    {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [
+                                        {"type": "custom", "custom": {"name": "apply_patch"}}]}}], ids=["auto", "required", "named", "allowed"])
+def test_custom_tools_of_chats(start_server, choice):
+    answer = CALL if choice == "auto" else json.dumps({"input": PATCH}) + "}</tool_call>"
+    if choice == "required":
+        answer = 'apply_patch", "arguments": ' + answer
+    client = codex_of(start_server(*FAKE, "--fake-answer", answer))
+    grammar = {"syntax": "lark", "definition": LARK}
+    tools = [{"type": "custom", "custom": {"name": "apply_patch", "format": {"type": "grammar", "grammar": grammar}}},
+             {"type": "function", "function": {"name": "read", "parameters": SCHEMA}}]
+    turns = [{"role": "user", "content": "Fix a.c"}]
+    kwargs = dict(model="fake", tools=tools, tool_choice=choice)
+    message = client.chat.completions.create(messages=turns, **kwargs).choices[0].message
+    call = message.tool_calls[0]
+    assert (call.type, call.custom.name, call.custom.input) == ("custom", "apply_patch", PATCH)
+    deltas = [delta for chunk in client.chat.completions.create(messages=turns, stream=True, **kwargs)
+              for delta in chunk.choices[0].delta.tool_calls or []]
+    assert deltas[0].type == "custom" and "".join(delta.custom["input"] for delta in deltas) == PATCH
+    turns += [message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "Done"}]
+    assert client.chat.completions.create(messages=turns, **kwargs).choices[0].message.tool_calls[0].custom.input == PATCH
+
+
+def test_calls_are_held_to_the_grammar(start_server):
+    """The fake device's answer is no patch: the grammar lets it write none of that. A grammar that cannot be held is refused by name."""
+    client = codex_of(start_server(*FAKE, "--fake-answer", 'nothing of the kind"}}</tool_call>'))
+    tool = CUSTOM | {"format": {"type": "grammar", "syntax": "regex", "definition": "[0-9]{3}"}}
+    ask = lambda tool: client.responses.create(model="fake", input="Count", tools=[tool], max_output_tokens=200,
+                                               tool_choice={"type": "custom", "name": "apply_patch"})
+    assert re.fullmatch("[0-9]{3}", ask(tool).output[-1].input)
+    for syntax, definition, what in [("regex", r"(a)\1", "format of apply_patch"), ("lark", "begin: /x/", "no rule start"),
+                                     ("lark", 'start: "a"i', "a flag")]:
+        with pytest.raises(openai.BadRequestError) as error:
+            ask(CUSTOM | {"format": {"type": "grammar", "syntax": syntax, "definition": definition}})
+        assert what in str(error.value) and error.value.param == "tools"
+
+
+# ---- Models, logs, browsers ----
+
+def test_the_models_of_anthropics_client(start_server):
+    client = claude_of(start_server(*FAKE, "--served-model-name", "one,two,three"))
+    assert [model.id for model in client.models.list()] == ["one", "two", "three"]
+    page = client.models.list(limit=2)
+    assert (page.has_more, page.first_id, page.last_id, len(page.data)) == (True, "one", "two", 2)
+    assert [model.id for model in page] == ["one", "two", "three"]  # the client asks for the next page
+    assert [model.id for model in client.models.list(before_id="three", limit=1).data] == ["two"]
+    model = client.models.retrieve("two")
+    assert (model.type, model.id, model.display_name, model.lifecycle) == ("model", "two", "two", "active")
+    assert model.created_at.year >= 2020 and model.max_input_tokens > 0
+    with pytest.raises(anthropic.NotFoundError):
+        client.models.retrieve("four")
+    with pytest.raises(anthropic.BadRequestError):
+        client.models.list(limit=0)
+    # Others get OpenAI's form.
+    assert httpx.get(str(client.base_url) + "/v1/models").json()["object"] == "list"
+
+
+def test_lines_of_grpc_have_fields(start_server, tmp_path):
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [{"name": "crew", "sha256": hashlib.sha256(b"key").hexdigest()}]}))
+    server = start_server(*FAKE, "--keys", str(keys), "--log", "warning,grpc=debug", "--log-format", "json")
+    stub = millrace_grpc.connect(server.grpc)
+    metadata = [("authorization", "Bearer key")]
+    ask = lambda **fields: list(stub.Generate(millrace_grpc.pb.GenerateRequest(text="hi", **fields), metadata=metadata, timeout=60))
+    ask(stopping={"max_tokens": 3, "ignore_eos": True})
+    with pytest.raises(grpc.RpcError):
+        ask(sampling={"temperature": -1})
+    with pytest.raises(grpc.RpcError):
+        stub.Embed(millrace_grpc.pb.EmbedRequest(), metadata=metadata, timeout=60)
+    lines = lambda: [line for line in map(json.loads, server.log.read_text().splitlines()) if "method" in line]
+    wait_until(lambda: len(lines()) == 3)
+    done, refused, embed = lines()
+    assert (done["method"], done["status"], done["tenant"]) == ("/millrace.v1.Inference/Generate", "OK", "crew")
+    assert done["completion_tokens"] == 3 and done["prompt_tokens"] > 0 and done["duration_ms"] > 0
+    assert (refused["status"], refused["param"], refused["tenant"]) == ("INVALID_ARGUMENT", "temperature", "crew")
+    assert refused["message"].endswith(" tenant=crew param=temperature") and "prompt_tokens" not in refused
+    assert embed["tenant"] == "crew" and embed["status"] != "OK"
+
+
+def test_pages_may_read_what_clients_read(start_server):
+    server = start_server(*FAKE, "--allowed-origins", "https://app.example.com")
+    answer = httpx.post(server.http + "/v1/chat/completions", json={"messages": []}, headers={"Origin": "https://app.example.com"}, timeout=60)
+    exposed = {name.strip().lower() for name in answer.headers["access-control-expose-headers"].split(",")}
+    assert answer.headers["x-should-retry"] == "false"
+    assert {"x-request-id", "retry-after", "x-should-retry", "inference-header-content-length"} <= exposed

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "engine/tenant.h"
 #include "server/grpc/callbacks.h"
 
 namespace millrace {
@@ -28,6 +29,12 @@ absl::Status CallAccess::Authorize(const grpc::ServerContextBase& context, Scope
     if (identities != nullptr) shown.identities = *identities;
   }
   return frontend_.Authorize(shown, scope, tenant);
+}
+
+std::string CallAccess::TenantOf(const grpc::ServerContextBase& context) const {
+  std::shared_ptr<const Tenant> tenant;
+  if (!Authorize(context, Scope::kAny, &tenant).ok() || tenant == nullptr) return "";
+  return tenant->limits().name;
 }
 
 }  // namespace millrace

@@ -34,6 +34,9 @@ class CallAccess {
   absl::Status Authorize(const grpc::ServerContextBase& context, Scope scope = Scope::kAny,
                          std::shared_ptr<const Tenant>* tenant = nullptr) const;
 
+  // Returns the name of the tenant whose key or certificate a call shows; empty if none.
+  std::string TenantOf(const grpc::ServerContextBase& context) const;
+
  private:
   const Frontend& frontend_;
   const IdentitiesOf identities_of_;

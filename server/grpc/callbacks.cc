@@ -8,10 +8,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/log.h"
+#include "base/log_fields.h"
 #include "base/strings.h"
+#include "engine/error_field.h"
 #include "server/grpc/access.h"
 
 namespace millrace {
@@ -22,36 +25,36 @@ constexpr Logger kLog(LogComponent::kGrpc);
 // Watches a call's end.
 class WatchedCall final : public grpc::experimental::Interceptor {
  public:
-  WatchedCall(const char* method, std::optional<std::string> peer, const CallLog& log)
-      : method_(method), peer_(std::move(peer)), log_(log) {}
+  WatchedCall(const char* method, std::optional<Caller> caller, const CallLog& log)
+      : method_(method), caller_(std::move(caller)), log_(log) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
     if (call->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      log_.OnEnd(method_, NameBrokenMessage(*call), began_, peer_);
+      log_.OnEnd(method_, NameBrokenMessage(*call), began_, caller_);
     }
     call->Proceed();
   }
 
  private:
   // gRPC refuses a method that is none, and a message that is no protobuf, before a handler sees
-  // them, with one status and no message. Returns the code that the client gets.
-  grpc::StatusCode NameBrokenMessage(grpc::experimental::InterceptorBatchMethods& call) const {
-    const grpc::Status status = call.GetSendStatus();
+  // them, with one status and no message. Returns the status that the client gets.
+  grpc::Status NameBrokenMessage(grpc::experimental::InterceptorBatchMethods& call) const {
+    grpc::Status status = call.GetSendStatus();
     if (status.error_code() != grpc::StatusCode::UNIMPLEMENTED || !status.error_message().empty()) {
-      return status.error_code();
+      return status;
     }
+    status = BrokenMessage(method_);
     if (!IsMethod(method_)) {
-      call.ModifySendStatus({grpc::StatusCode::UNIMPLEMENTED,
-                             StrCat("there is no method ", Printable(method_), " on this server")});
-      return grpc::StatusCode::UNIMPLEMENTED;
+      status = {grpc::StatusCode::UNIMPLEMENTED,
+                StrCat("there is no method ", Printable(method_), " on this server")};
     }
-    call.ModifySendStatus(BrokenMessage(method_));
-    return grpc::StatusCode::INVALID_ARGUMENT;
+    call.ModifySendStatus(status);
+    return status;
   }
 
   const char* const method_;
-  const std::optional<std::string> peer_;
+  const std::optional<Caller> caller_;
   const CallLog& log_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
@@ -63,12 +66,26 @@ class WatchedCalls final : public grpc::experimental::ServerInterceptorFactoryIn
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* call) override {
     if (std::string_view(call->method()) == kGenerateMethod) return nullptr;
-    return new WatchedCall(call->method(), log_.PeerOf(*call->server_context()), log_);
+    return new WatchedCall(call->method(), log_.CallerOf(*call->server_context()), log_);
   }
 
  private:
   const CallLog& log_;
 };
+
+// Returns the field that a refusal is about; empty if it names none.
+std::string FieldOf(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::OUT_OF_RANGE:
+      return "prompt";  // it is too long
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return LeadingField(status.error_message());
+    default:
+      return "";
+  }
+}
 
 }  // namespace
 
@@ -85,23 +102,42 @@ grpc::Status BrokenMessage(std::string_view method) {
 }
 
 CallLog::CallLog(std::function<std::string(int fd)> peer_of,
+                 std::function<std::string(const grpc::ServerContextBase& context)> tenant_of,
                  std::function<void(const char* method, grpc::StatusCode code)> on_end)
-    : peer_of_(std::move(peer_of)), on_end_(std::move(on_end)) {}
+    : peer_of_(std::move(peer_of)), tenant_of_(std::move(tenant_of)), on_end_(std::move(on_end)) {}
 
-std::optional<std::string> CallLog::PeerOf(const grpc::ServerContextBase& context) const {
+std::optional<Caller> CallLog::CallerOf(const grpc::ServerContextBase& context) const {
   if (!kLog.Enabled(LogLevel::kDebug)) return std::nullopt;
   const auto fd = ConnectionOf(context);
-  return fd ? peer_of_(*fd) : "";
+  return Caller{.address = fd ? peer_of_(*fd) : "", .tenant = tenant_of_(context)};
 }
 
-void CallLog::OnEnd(const char* method, grpc::StatusCode code,
+void CallLog::OnEnd(const char* method, const grpc::Status& status,
                     std::chrono::steady_clock::time_point began,
-                    const std::optional<std::string>& peer) const {
-  on_end_(method, code);
-  if (!peer) return;
+                    const std::optional<Caller>& caller,
+                    const std::optional<CallTokens>& tokens) const {
+  on_end_(method, status.error_code());
+  if (!caller) return;
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-  kLog.Debug(method, " ", absl::StatusCodeToString(static_cast<absl::StatusCode>(code)), " ",
-             took.count(), " ms, ", *peer);
+  const std::string code =
+      absl::StatusCodeToString(static_cast<absl::StatusCode>(status.error_code()));
+  std::string line = StrCat(method, " ", code, " ", took.count(), " ms, ", caller->address);
+  std::vector<LogField> fields = {{"method", method},
+                                  {"status", code},
+                                  {"duration_ms", StrCat(took.count()), true},
+                                  {"client", caller->address}};
+  const auto add = [&](std::string_view name, std::string value, bool is_number) {
+    if (value.empty()) return;
+    line += StrCat(" ", name, "=", value);
+    fields.push_back({name, std::move(value), is_number});
+  };
+  if (status.ok() && tokens.has_value()) {
+    add("prompt_tokens", StrCat(tokens->prompt), true);
+    add("completion_tokens", StrCat(tokens->completion), true);
+  }
+  add("tenant", caller->tenant, false);
+  add("param", FieldOf(status), false);
+  LogWithFields(LogLevel::kDebug, LogComponent::kGrpc, "", line, fields);
 }
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(

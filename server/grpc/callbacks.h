@@ -14,6 +14,7 @@
 #include <grpcpp/support/status.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -85,24 +86,40 @@ inline constexpr const char* kGenerateMethod = "/millrace.v1.Inference/Generate"
 // Returns the status of a call whose message is no protobuf of its method's type.
 grpc::Status BrokenMessage(std::string_view method);
 
+// A call's client, as its line in the log names it.
+struct Caller {
+  std::string address;
+  std::string tenant;  // may be empty
+};
+
+// The tokens of a call.
+struct CallTokens {
+  int64_t prompt = 0;
+  int64_t completion = 0;
+};
+
 // Hears of a server's calls as they end.
 class CallLog {
  public:
-  // `peer_of` returns the client's address for the descriptor that gRPC was given (Entrance);
-  // `on_end` is told of every call.
+  // `peer_of` returns the client's address for the descriptor that gRPC was given (Entrance),
+  // `tenant_of` the name of a call's tenant; `on_end` is told of every call.
   CallLog(std::function<std::string(int fd)> peer_of,
+          std::function<std::string(const grpc::ServerContextBase& context)> tenant_of,
           std::function<void(const char* method, grpc::StatusCode code)> on_end);
 
-  // Returns the address of a call's client, if its end is going to be logged.
-  std::optional<std::string> PeerOf(const grpc::ServerContextBase& context) const;
+  // Returns a call's client, if its end is going to be logged.
+  std::optional<Caller> CallerOf(const grpc::ServerContextBase& context) const;
 
-  // Passes on the end of a call, and logs it if `peer` is known (component grpc, at debug): method,
-  // status, how long it took, and the client's address.
-  void OnEnd(const char* method, grpc::StatusCode code, std::chrono::steady_clock::time_point began,
-             const std::optional<std::string>& peer) const;
+  // Passes on the end of a call, and logs it if `caller` is known (component grpc, at debug):
+  // method, status, how long it took, the client, of a refusal the field at fault, and else the
+  // tokens where they are known.
+  void OnEnd(const char* method, const grpc::Status& status,
+             std::chrono::steady_clock::time_point began, const std::optional<Caller>& caller,
+             const std::optional<CallTokens>& tokens = std::nullopt) const;
 
  private:
   const std::function<std::string(int fd)> peer_of_;
+  const std::function<std::string(const grpc::ServerContextBase& context)> tenant_of_;
   const std::function<void(const char* method, grpc::StatusCode code)> on_end_;
 };
 

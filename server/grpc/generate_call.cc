@@ -58,6 +58,9 @@ bool GenerateCall::TakeEvents(v1::GenerateResponse& response, std::optional<absl
     while (true) {
       if (event->finish) end = event->finish->status;
       const bool alone = event->echo || event->finish;
+      if (!event->echo) {
+        CountTokens(event->prompt_tokens, static_cast<int64_t>(event->tokens.size()));
+      }
       AddEvent(*std::move(event), response);
       if (alone || response.text().size() >= kMergedBytes || response.logprobs_size() > 0) break;
       event = stream.Next();

@@ -81,19 +81,24 @@ void GenerateStream::Write(const v1::GenerateResponse& response) {
 
 void GenerateStream::WriteAndEnd(const v1::GenerateResponse& response) {
   if (queue_->stopped_) return;
-  NoteEnd(grpc::StatusCode::OK);
+  NoteEnd(grpc::Status::OK);
   writer_.WriteAndFinish(Serialize(response), grpc::WriteOptions(), grpc::Status::OK, &ended_);
 }
 
 void GenerateStream::End(const grpc::Status& status) {
   if (queue_->stopped_) return;
-  NoteEnd(status.error_code());
+  NoteEnd(status);
   writer_.Finish(status, &ended_);
 }
 
-void GenerateStream::NoteEnd(grpc::StatusCode code) {
+void GenerateStream::NoteEnd(const grpc::Status& status) {
   ending_ = true;
-  queue_->log_.OnEnd(kGenerateMethod, code, began_, peer_);
+  queue_->log_.OnEnd(kGenerateMethod, status, began_, caller_, tokens_);
+}
+
+void GenerateStream::CountTokens(int64_t prompt, int64_t completion) {
+  if (prompt > 0) tokens_.prompt = prompt;
+  tokens_.completion += completion;
 }
 
 std::function<void()> GenerateStream::MakeWake() const {
@@ -128,7 +133,7 @@ void GenerateStream::OnCall(bool ok) {
   }
   queue_->AcceptNext();
   began_ = std::chrono::steady_clock::now();
-  peer_ = queue_->log_.PeerOf(context_);
+  caller_ = queue_->log_.CallerOf(context_);
   if (request_.Length() > kLargeBytes && queue_->large_.TryPush(this) == PushResult::kPushed) {
     return;
   }

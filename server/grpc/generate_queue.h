@@ -82,6 +82,9 @@ class GenerateStream {
   // Ends the call while no write runs.
   void End(const grpc::Status& status);
 
+  // Counts tokens of an answer, and those of the prompt, which all answers have in common.
+  void CountTokens(int64_t prompt, int64_t completion);
+
   // Returns a function that has OnWake called, from any thread, and may outlive the stream.
   std::function<void()> MakeWake() const;
 
@@ -112,7 +115,7 @@ class GenerateStream {
   void ReadRequest();
   void OnSlot();
   void BeginOnce();
-  void NoteEnd(grpc::StatusCode code);
+  void NoteEnd(const grpc::Status& status);
 
   GenerateQueue* queue_ = nullptr;
   std::shared_ptr<StreamWakes::Slot> slot_;
@@ -124,8 +127,9 @@ class GenerateStream {
   Tag ended_{this, Event::kEnded};
   Tag done_{this, Event::kDone};
   std::chrono::steady_clock::time_point began_;
-  std::optional<std::string> peer_;  // for the log
-  bool is_broken_ = false;           // the request is no protobuf
+  std::optional<Caller> caller_;  // if the call's end is logged
+  CallTokens tokens_;
+  bool is_broken_ = false;  // the request is no protobuf
   std::atomic<bool> is_read_ = false;
   bool has_begun_ = false;
   bool ending_ = false;     // its last operation has begun

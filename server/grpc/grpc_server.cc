@@ -74,6 +74,7 @@ class GrpcServerImpl final : public GrpcServer {
         metrics_(frontend.metrics().registry()),
         calls_(frontend.metrics().registry()),
         log_([this](int fd) { return entrance_->PeerOf(fd); },
+             [this](const grpc::ServerContextBase& context) { return access_.TenantOf(context); },
              [this](const char* method, grpc::StatusCode code) {
                calls_.OnCall(IsMethod(method) ? method : "/unknown/unknown",
                              static_cast<int>(code));

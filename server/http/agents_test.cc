@@ -142,10 +142,12 @@ TEST_F(AgentsTest, ATurnOfCodexIsTakenWhole) {
   EXPECT_EQ(response["output"][1]["name"], "f");
   EXPECT_EQ(response["output"][1]["namespace"], "docs");
   const Chat chat = ChatOf(0);
-  // Tools of other kinds are not shown, so they are not called.
+  // A tool that takes a text is shown as a function; others are not shown, so they are not called.
   EXPECT_THAT(chat.tools, HasSubstr("exec_command"));
+  EXPECT_THAT(chat.tools, HasSubstr(R"("name":"apply_patch","description":"Changes files.)"));
+  EXPECT_TRUE(chat.text_tools.at("apply_patch").has_value());
   EXPECT_THAT(chat.tools, HasSubstr(R"("name":"f","description":"Reads.")"));
-  for (const std::string_view left_out : {"apply_patch", "web_search", "local_shell", "defer"}) {
+  for (const std::string_view left_out : {"web_search", "local_shell", "defer"}) {
     EXPECT_EQ(chat.tools.find(left_out), chat.tools.npos) << left_out;
   }
   EXPECT_EQ(chat.reasoning_effort, "medium");
@@ -221,9 +223,11 @@ TEST_F(AgentsTest, AToolThatIsNotShownCannotBeForced) {
   ExpectRefused("/v1/messages", tools,
                 {{"tool_choice", R"({"type": "any"})"},
                  {"tool_choice", R"({"type": "tool", "name": "web_search"})"}});
-  ExpectRefused("/v1/responses", With(kResponses, "tools", R"([{"type": "custom", "name": "x"}])"),
+  ExpectRefused("/v1/responses", With(kResponses, "tools", R"([{"type": "local_shell"}])"),
                 {{"tool_choice", "\"required\""},
-                 {"tool_choice", R"({"type": "custom", "name": "x"})"},
+                 {"tool_choice", R"({"type": "custom", "name": "local_shell"})"},
+                 {"tool_choice", R"({"type": "allowed_tools", "mode": "required",
+                                     "tools": [{"type": "local_shell"}]})"},
                  {"tool_choice", R"({"type": "function", "name": "x"})"}});
 }
 
@@ -279,6 +283,30 @@ TEST_F(AgentsTest, ReasoningThatNobodyCanReadMakesNoTurn) {
   ExpectRefused("/v1/responses", kResponses,
                 {{"input", R"([{"type": "reasoning", "summary": [], "encrypted_content": "x"}])"},
                  {"input", R"([{"type": "web_search_call", "action": {}}])"}});
+}
+
+// As LiteLLM and others send back what they have joined to an answer.
+TEST_F(AgentsTest, FieldsThatLibrariesAddAreTakenBack) {
+  Taken("/v1/chat/completions", R"({"messages": [
+      {"role": "system", "content": [{"type": "text", "text": "s",
+       "cache_control": {"type": "ephemeral"}}]},
+      {"role": "user", "content": "q", "cache_control": {"type": "ephemeral"}},
+      {"role": "assistant", "content": "a", "reasoning_content": "r", "tool_calls": [
+        {"id": "c", "index": 2, "type": "function", "provider_specific_fields": {"a": 1},
+         "extra_content": {"google": {"thought_signature": "x"}},
+         "function": {"name": "f", "arguments": "{}", "provider_specific_fields": null}}],
+       "provider_specific_fields": {"stop_reason": null, "reasoning": "r"},
+       "thinking_blocks": [{"type": "thinking", "thinking": "r", "signature": ""}],
+       "reasoning_details": [{"type": "reasoning.text", "text": "r"}]},
+      {"role": "tool", "tool_call_id": "c", "content": "t", "provider_specific_fields": {}}],
+      "tools": [{"type": "function", "function": {"name": "f"},
+                 "cache_control": {"type": "ephemeral"}}]})");
+  EXPECT_EQ(ChatOf(0).messages[2].reasoning, "r");
+  EXPECT_EQ(ChatOf(0).tools.find("cache_control"), std::string::npos);
+  // What would change the answer is refused.
+  ExpectRefused("/v1/chat/completions", kChat,
+                {{"messages", R"([{"role": "assistant", "content": "a", "prefix": true}])",
+                  "messages[0].prefix"}});
 }
 
 TEST_F(AgentsTest, HintsOfChatsAreTaken) {

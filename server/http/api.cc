@@ -339,18 +339,29 @@ Handled Api::Models(const HttpRequestHead& head) const {
   if (head.path.starts_with(kModelsPath)) {
     const std::string name = PercentDecoded(head.path.substr(kModelsPath.size()));
     absl::StatusOr<ServedModel*> model = frontend_.Find(name.empty() ? "/" : name);
+    if (!model.ok() && head.is_anthropic) return MessagesError(ErrorFromStatus(model.status()));
     if (!model.ok()) return ErrorResponse(ErrorFromStatus(model.status()));
     std::string out;
+    if (head.is_anthropic) {
+      AppendAnthropicModel(out, {name.empty() ? (*model)->model_name() : name, *model});
+      return JsonResponse(std::move(out));
+    }
     AppendModel(out, **model, name.empty() ? (*model)->model_name() : name);
     return JsonResponse(std::move(out));
   }
-  std::string out = R"({"object":"list","data":[)";
-  bool first = true;
+  std::vector<NamedModel> models;
   for (ServedModel* model : frontend_.models()) {
-    for (const std::string& name : frontend_.names(*model)) {
-      if (!std::exchange(first, false)) out += ',';
-      AppendModel(out, *model, name);
-    }
+    for (const std::string& name : frontend_.names(*model)) models.push_back({name, model});
+  }
+  if (head.is_anthropic) {
+    absl::StatusOr<std::string> page = AnthropicModelPage(models, head.query);
+    if (!page.ok()) return MessagesError(ErrorFromStatus(page.status()));
+    return JsonResponse(*std::move(page));
+  }
+  std::string out = R"({"object":"list","data":[)";
+  for (const NamedModel& named : models) {
+    if (&named != models.data()) out += ',';
+    AppendModel(out, *named.model, named.name);
   }
   out += "]}";
   return JsonResponse(std::move(out));

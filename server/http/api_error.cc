@@ -2,6 +2,7 @@
 
 #include "absl/strings/cord.h"
 #include "base/strings.h"
+#include "engine/error_field.h"
 #include "engine/request.h"
 #include "engine/start_rate.h"
 #include "server/http/json_writer.h"
@@ -52,25 +53,6 @@ std::string_view TypeOf(int status) {
 std::string Payload(const absl::Status& status, const char* url) {
   const auto payload = status.GetPayload(url);
   return payload.has_value() ? std::string(*payload) : "";
-}
-
-// "messages[0].role is …", "guided_json: …" → "messages[0].role", "guided_json"; "" if the message
-// begins otherwise.
-std::string LeadingField(std::string_view message) {
-  size_t end = message.find(' ');
-  if (end == message.npos || end == 0) return "";
-  const std::string_view rest = message.substr(end);
-  if (message[end - 1] == ':') {
-    --end;
-  } else if (!rest.starts_with(" is ") && !rest.starts_with(" has ")) {
-    return "";
-  }
-  for (char c : message.substr(0, end)) {
-    const bool name = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '[' ||
-                      c == ']' || c == '.';
-    if (!name) return "";
-  }
-  return std::string(message.substr(0, end));
 }
 
 void AppendOptional(std::string& out, std::string_view text) {

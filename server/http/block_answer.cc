@@ -11,6 +11,11 @@ namespace {
 
 constexpr size_t kMaxBodyBytes = 256 << 10;  // about, of one poll
 
+TextTools TextToolsOf(const ApiRequest& request) {
+  const Chat* chat = std::get_if<Chat>(&request.prompts.front());
+  return chat == nullptr ? TextTools() : chat->text_tools;
+}
+
 }  // namespace
 
 void RenameField(std::string_view chat_name, std::string_view name, ApiError& error) {
@@ -26,7 +31,8 @@ BlockAnswer::BlockAnswer(ApiRequest request, std::string id, Engine& engine, con
     : request_(std::move(request)),
       id_(std::move(id)),
       model_(request_.model.empty() ? engine.info().model_name : request_.model),
-      created_(absl::ToUnixSeconds(absl::Now())) {
+      created_(absl::ToUnixSeconds(absl::Now())),
+      texts_(TextToolsOf(request_)) {
   GenerateRequest one = request_.options;
   one.id = id_;
   one.prompt = std::move(request_.prompts.front());
@@ -96,9 +102,20 @@ void BlockAnswer::BeginOnce(HttpResponse& response, std::string& body) {
 }
 
 void BlockAnswer::Take(OutputEvent event, std::string& body) {
+  if (!event.text.empty() || !event.reasoning.empty()) {
+    std::vector<ToolCallDelta> rest;  // of a call, which is over
+    texts_.Flush(rest);
+    TakeCalls(std::move(rest), body);
+  }
   if (request_.include_reasoning) Add(AnswerBlock::Kind::kReasoning, event.reasoning, body);
   Add(AnswerBlock::Kind::kText, event.text, body);
-  for (ToolCallDelta& call : event.calls) {
+  texts_.Take(event.calls);
+  if (finished_) texts_.Flush(event.calls);
+  TakeCalls(std::move(event.calls), body);
+}
+
+void BlockAnswer::TakeCalls(std::vector<ToolCallDelta> calls, std::string& body) {
+  for (ToolCallDelta& call : calls) {
     if (!call.name.empty()) {
       CloseLast(/*complete=*/true, body);
       blocks_.push_back({.kind = AnswerBlock::Kind::kCall,
@@ -106,7 +123,8 @@ void BlockAnswer::Take(OutputEvent event, std::string& body) {
                          .name = std::move(call.name),
                          .id = call.id.empty()
                                    ? std::string(call_id_prefix()) + ToolCallId(id_, 0, call.index)
-                                   : std::move(call.id)});
+                                   : std::move(call.id),
+                         .is_text = call.is_text});
       open_ = true;
       Open(blocks_.back(), body);
     }

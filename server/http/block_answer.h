@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/http/custom_tools.h"
 #include "server/http/http_message.h"
 #include "server/http/openai_request.h"
 
@@ -18,10 +19,11 @@ namespace millrace {
 
 struct AnswerBlock {
   enum class Kind { kReasoning, kText, kCall } kind;
-  size_t index;      // among the blocks
-  std::string text;  // of a call its arguments
-  std::string name;  // of a call
-  std::string id;    // of a call
+  size_t index;          // among the blocks
+  std::string text;      // of a call its arguments
+  std::string name;      // of a call
+  std::string id;        // of a call
+  bool is_text = false;  // of a call: `text` is not JSON
 };
 
 // Puts the protocol's name of a field in the place of the one that a chat has, by which the engine
@@ -71,6 +73,7 @@ class BlockAnswer : public Answer {
   // Sends a stream's header and its first events, unless that is done.
   void BeginOnce(HttpResponse& response, std::string& body);
   void Take(OutputEvent event, std::string& body);
+  void TakeCalls(std::vector<ToolCallDelta> calls, std::string& body);
   void Add(AnswerBlock::Kind kind, std::string_view text, std::string& body);
   void CloseLast(bool complete, std::string& body);
 
@@ -79,6 +82,7 @@ class BlockAnswer : public Answer {
   const std::string model_;
   const int64_t created_;
   std::shared_ptr<ResponseStream> stream_;
+  TextCalls texts_;
   std::vector<AnswerBlock> blocks_;
   bool open_ = false;         // the last block
   bool header_sent_ = false;  // of a stream

@@ -9,6 +9,11 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kUsualHeaders = "authorization, content-type, x-request-id";
+// What a page's script may read of an answer beside its type and length: all that we send and that
+// clients look at.
+constexpr std::string_view kExposedHeaders =
+    "X-Request-Id, Retry-After, x-should-retry, WWW-Authenticate, Allow, "
+    "Inference-Header-Content-Length";
 constexpr size_t kMostHeaderBytes = 1024;
 
 // Returns whether the text is a list of header names. It is sent back, so nothing else may pass.
@@ -35,7 +40,7 @@ std::string CorsPolicy::HeaderLines(const HttpRequestHead& head) const {
   const bool every = Contains(origins_, "*");
   return StrCat("Access-Control-Allow-Origin: ", every ? "*" : *head.origin,
                 every ? "" : "\r\nVary: Origin",
-                "\r\nAccess-Control-Expose-Headers: X-Request-Id, Retry-After\r\n");
+                "\r\nAccess-Control-Expose-Headers: ", kExposedHeaders, "\r\n");
 }
 
 HttpResponse CorsPolicy::Preflight(const HttpRequestHead& head, std::string_view methods) {

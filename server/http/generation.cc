@@ -32,10 +32,12 @@ Generation::Generation(ApiRequest request, const std::string& id, Engine& engine
     one.id = request_.prompts.size() == 1 ? id : StrCat(id, "-", i);
     one.prompt = std::move(request_.prompts[i]);
     one.joint_output = joint;
+    const Chat* chat = std::get_if<Chat>(&one.prompt);
+    const TextTools texts = chat == nullptr ? TextTools() : chat->text_tools;
     for (std::shared_ptr<ResponseStream>& stream : engine.Generate(std::move(one), wake)) {
-      choices_.push_back(
-          {.stream = std::move(stream),
-           .logprobs = LogprobsWriter(request_.kind, request_.logprobs.value_or(0))});
+      choices_.push_back({.stream = std::move(stream),
+                          .logprobs = LogprobsWriter(request_.kind, request_.logprobs.value_or(0)),
+                          .texts = TextCalls(texts)});
     }
     choices_[i * candidates()].awaited = joint != nullptr;
   }
@@ -111,6 +113,8 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
   if (request_.include_reasoning) choice.part.reasoning += event.reasoning;
   choice.called = choice.called || !event.calls.empty();
   choice.part.called = choice.called;
+  choice.texts.Take(event.calls);
+  if (choice.finish) choice.texts.Flush(event.calls);
   MergeCalls(std::move(event.calls), choice.part.calls);
   choice.usage.prompt_tokens = std::max(choice.usage.prompt_tokens, event.prompt_tokens);
   choice.usage.completion_tokens += static_cast<int32_t>(event.tokens.size());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/http/custom_tools.h"
 #include "server/http/http_message.h"
 #include "server/http/logprobs_writer.h"
 #include "server/http/openai_request.h"
@@ -46,6 +47,7 @@ class Generation : public Answer {
     bool has_logprobs = false;                // that no chunk has
     bool first = true;                        // no chunk has been sent
     bool called = false;                      // it has calls
+    TextCalls texts;                          // of the calls of custom tools
     std::shared_ptr<const OutputEvent> echo;  // of the prompt, until it has been shown
     bool echoed = false;
     std::optional<Finish> finish;

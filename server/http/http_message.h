@@ -22,6 +22,7 @@ namespace millrace {
 struct HttpRequestHead {
   std::string method;  // as it came: "GET"
   std::string path;    // without the query; "*" in "OPTIONS *"
+  std::string query;   // what follows the path's "?", as it came
   std::string host;    // "Host", or the authority of an absolute target; may be empty in HTTP/1.0
   std::optional<std::string> origin;
   // The preflight request of a browser's page: Access-Control-Request-Method, -Headers and
@@ -33,6 +34,7 @@ struct HttpRequestHead {
   // The names that the certificate of the connection's client stands for; null without one.
   std::shared_ptr<const std::vector<std::string>> identities;
   std::string accept;
+  bool is_anthropic = false;  // a client of Anthropic's API asks: anthropic-version is there
   std::string content_type;
   std::string content_encoding;
   std::string

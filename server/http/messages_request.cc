@@ -180,6 +180,22 @@ bool IsServerTool(std::string_view type) {
                      [&](std::string_view kind) { return type.starts_with(kind); });
 }
 
+// Returns the examples of a tool's input as a part of its description.
+std::string ReadExamples(FieldReader& tool, const OrderedJson& ordered) {
+  std::string text;
+  const Json* field = tool.Find("input_examples");
+  if (field == nullptr) return text;
+  const auto is_object = [](const Json& example) { return example.is_object(); };
+  if (!field->is_array() || !std::all_of(field->begin(), field->end(), is_object)) {
+    tool.FailValue("input_examples", *field, "a list of objects");
+    return text;
+  }
+  for (const OrderedJson& example : ordered["input_examples"]) {
+    text += StrCat(text.empty() ? "Examples of the input:" : "", "\n", example.dump());
+  }
+  return text;
+}
+
 // Anthropic's tools as OpenAI's.
 OrderedJson ReadMessagesTools(FieldReader& fields, const OrderedJson& ordered) {
   OrderedJson tools = OrderedJson::array();
@@ -205,12 +221,16 @@ OrderedJson ReadMessagesTools(FieldReader& fields, const OrderedJson& ordered) {
     bool deferred = false;  // no tool is: the model is shown all of them
     tool.Read("defer_loading", deferred);
     tool.Find("allowed_callers");  // the model's calls are the only ones
-    tool.Refuse("input_examples", Json::array({Json::array()}));
+    const std::string examples = ReadExamples(tool, ordered["tools"][i]);
     fields.Fail(tool.Finish());
     if (!fields.ok()) break;
     OrderedJson from = ordered["tools"][i];
     OrderedJson function = {{"name", from["name"]}};
-    if (from.contains("description")) function["description"] = from["description"];
+    std::string description = from.value("description", OrderedJson()).is_string()
+                                  ? from["description"].get<std::string>()
+                                  : std::string();
+    if (!examples.empty()) description += StrCat(description.empty() ? "" : "\n\n", examples);
+    if (!description.empty()) function["description"] = std::move(description);
     if (from.contains("input_schema")) function["parameters"] = from["input_schema"];
     if (from.contains("strict")) function["strict"] = from["strict"];
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
@@ -230,7 +250,7 @@ ToolChoice ReadMessagesChoice(FieldReader& fields, bool& parallel) {
   parallel = !disable_parallel;
   if (type == "tool") {
     choice.kind = ToolChoice::Kind::kNamed;
-    ReadNeeded(reader, "name", "the name of a tool", choice.name);
+    ReadNeeded(reader, "name", "the name of a tool", choice.named.name);
   } else if (type == "any") {
     choice.kind = ToolChoice::Kind::kAny;
   } else if (type == "none") {
@@ -348,10 +368,11 @@ absl::StatusOr<ApiRequest> ParseMessagesRequest(std::string_view body, bool coun
   ReadModel(fields, request.model);
   Chat chat;
   ReadTurns(fields, ordered, chat);
-  const OrderedJson tools = ReadMessagesTools(fields, ordered);
+  OrderedJson tools = ReadMessagesTools(fields, ordered);
   const ToolChoice choice = ReadMessagesChoice(fields, request.options.parallel_tool_calls);
   if (fields.ok()) {
-    fields.Fail(ApplyTools(tools, choice, auto_tool_choice || count, chat, request.options));
+    fields.Fail(
+        ApplyTools(std::move(tools), choice, auto_tool_choice || count, chat, request.options));
   }
   ReadThinking(fields, chat, request);
   ReadOutput(fields, ordered, chat, request.options);

@@ -1,8 +1,15 @@
 #include "server/http/model_json.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "absl/time/time.h"
+#include "base/percent.h"
+#include "base/status.h"
+#include "base/strings.h"
 #include "engine/engine.h"
 #include "engine/infer_engine.h"
+#include "server/http/api_error.h"
 #include "server/http/json_writer.h"
 
 namespace millrace {
@@ -51,7 +58,104 @@ void AppendModel(std::string& out, const InferEngine& engine, std::string_view n
   out += '}';
 }
 
+// Where a page begins and how long it is at most.
+struct PageQuery {
+  int32_t limit = 20;
+  std::optional<std::string> after_id;
+  std::optional<std::string> before_id;
+};
+
+absl::StatusOr<PageQuery> ReadPageQuery(std::string_view query) {
+  PageQuery page;
+  for (const std::string_view pair : SplitList(query, '&')) {
+    const size_t sign = std::min(pair.find('='), pair.size());
+    const std::string name = PercentDecoded(pair.substr(0, sign));
+    const std::string value = PercentDecoded(pair.substr(std::min(sign + 1, pair.size())));
+    if (name == "limit") {
+      const auto limit = ParseNumber<int32_t>(value);
+      if (!limit || *limit < 1 || *limit > 1000) {
+        return FieldError(name, "invalid_value",
+                          StrCat("limit is ", Printable(value), "; allowed: 1 to 1000"));
+      }
+      page.limit = *limit;
+    } else if (name == "after_id") {
+      page.after_id = value;
+    } else if (name == "before_id") {
+      page.before_id = value;
+    }
+  }
+  if (page.after_id && page.before_id) {
+    return FieldError("before_id", "invalid_value",
+                      "before_id is set beside after_id; allowed: one of them");
+  }
+  return page;
+}
+
+// Returns the place of the model, which the parameter `field` names.
+absl::StatusOr<size_t> PlaceOf(absl::Span<const NamedModel> models, std::string_view field,
+                               std::string_view name) {
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (models[i].name == name) return i;
+  }
+  return FieldError(field, "invalid_value",
+                    StrCat(field, " is ", Printable(name), "; allowed: the id of a model"));
+}
+
 }  // namespace
+
+void AppendAnthropicModel(std::string& out, const NamedModel& named) {
+  out += R"({"type":"model","id":)";
+  AppendJsonString(out, named.name);
+  out += R"(,"display_name":)";
+  AppendJsonString(out, named.name);
+  const Engine* language = named.model->language();
+  const absl::Time created =
+      language != nullptr ? language->info().created : named.model->tensors()->created();
+  out += StrCat(R"(,"created_at":")",
+                absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", created, absl::UTCTimeZone()),
+                R"(","lifecycle":"active")");
+  if (language != nullptr) {
+    const int32_t length = language->info().max_model_len;
+    out += StrCat(R"(,"max_input_tokens":)", length, R"(,"max_tokens":)", length);
+  }
+  out += '}';
+}
+
+absl::StatusOr<std::string> AnthropicModelPage(absl::Span<const NamedModel> models,
+                                               std::string_view query) {
+  MILLRACE_ASSIGN_OR_RETURN(const PageQuery page, ReadPageQuery(query));
+  const auto limit = static_cast<size_t>(page.limit);
+  size_t begin = 0;
+  size_t end = models.size();
+  bool more = false;
+  if (page.before_id.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(end, PlaceOf(models, "before_id", *page.before_id));
+    begin = end - std::min(end, limit);
+    more = begin > 0;
+  } else {
+    if (page.after_id.has_value()) {
+      MILLRACE_ASSIGN_OR_RETURN(begin, PlaceOf(models, "after_id", *page.after_id));
+      ++begin;
+    }
+    more = end - begin > limit;
+    end = std::min(end, begin + limit);
+  }
+  std::string out = R"({"data":[)";
+  for (size_t i = begin; i < end; ++i) {
+    if (i > begin) out += ',';
+    AppendAnthropicModel(out, models[i]);
+  }
+  out += StrCat(R"(],"has_more":)", more ? "true" : "false");
+  for (const bool first : {true, false}) {
+    out += first ? R"(,"first_id":)" : R"(,"last_id":)";
+    if (begin == end) {
+      out += "null";
+    } else {
+      AppendJsonString(out, models[first ? begin : end - 1].name);
+    }
+  }
+  return out + "}";
+}
 
 void AppendModel(std::string& out, ServedModel& model, std::string_view name) {
   if (const Engine* language = model.language()) {

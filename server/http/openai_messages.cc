@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "server/http/custom_tools.h"
 
 namespace millrace {
 namespace {
@@ -41,7 +42,17 @@ bool ReadRequired(FieldReader& fields, std::string_view name, std::string_view a
   return fields.ok();
 }
 
+// Passes over what libraries that speak with many services put beside an answer's own fields, and
+// send back: what these say again, or what only its maker can read. Every prompt is cached.
+void SkipAddedFields(FieldReader& fields) {
+  for (std::string_view name : {"provider_specific_fields", "thinking_blocks", "reasoning_details",
+                                "extra_content", "cache_control"}) {
+    fields.Find(name);
+  }
+}
+
 void ReadPart(FieldReader& part, ChatMessage& message) {
+  part.Find("cache_control");  // every prompt is cached
   std::string type;
   std::string text;
   if (!ReadRequired(part, "type", "text", type)) return;
@@ -84,19 +95,36 @@ void ReadArguments(FieldReader& function, OrderedBody& body, const OrderedJson::
   }
 }
 
+// A call of a custom tool is one of the function that the model is shown.
+void ReadCustomCall(FieldReader& call, const std::string& path, ToolCall& read) {
+  const Json* custom = call.Find("custom");
+  if (custom == nullptr) return call.FailMissing("custom", "an object with name and input");
+  FieldReader fields(*custom, path + "custom.", call.unknown_fields());
+  std::string input;
+  ReadRequired(fields, "name", "a string", read.name);
+  ReadRequired(fields, "input", "a string", input);
+  read.arguments = TextArguments(input);
+  call.Fail(fields.Finish());
+}
+
 void ReadToolCall(FieldReader& call, const std::string& path, OrderedBody& body,
                   const OrderedJson::json_pointer& place, ToolCall& read) {
   std::string type = "function";
   call.Read("type", type);
-  if (type != "function") return call.FailValue("type", type, "function");
+  if (type != "function" && type != "custom") {
+    return call.FailValue("type", type, "function, custom");
+  }
   ReadRequired(call, "id", "a string", read.id);
+  SkipAddedFields(call);
   int32_t index = 0;  // put there by clients that join a stream's parts
   call.Read("index", index);
+  if (type == "custom") return ReadCustomCall(call, path, read);
   const Json* function = call.Find("function");
   if (function == nullptr) return call.FailMissing("function", "an object with name and arguments");
   FieldReader fields(*function, path + "function.", call.unknown_fields());
   ReadRequired(fields, "name", "a string", read.name);
   ReadArguments(fields, body, place / "function", read.arguments);
+  fields.Find("provider_specific_fields");
   fields.Find("parsed_arguments");  // The openai client's parse adds it: what arguments say again.
   call.Fail(fields.Finish());
 }
@@ -136,6 +164,7 @@ ChatMessage ReadMessage(FieldReader& message, const std::string& path, OrderedBo
   const bool needed = read.tool_calls.empty() && read.reasoning.empty();
   if (needed || message.Find("content") != nullptr) ReadContent(message, path, read);
   message.Read("name", read.name);
+  SkipAddedFields(message);
   if (read.role == "tool") message.Read("tool_call_id", read.tool_call_id);
   return read;
 }

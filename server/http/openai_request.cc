@@ -235,7 +235,8 @@ void ReadChatRequest(FieldReader& fields, std::string_view body, bool auto_tool_
   ReadChatTools(fields, body, auto_tool_choice, chat, request.options);
   ReadReasoning(fields, request.include_reasoning, chat, request.options);
   const Json* choice = fields.Find("tool_choice");
-  request.named_call = choice != nullptr && choice->is_object();
+  request.named_call =
+      choice != nullptr && choice->is_object() && !choice->contains("allowed_tools");
   request.prompts.emplace_back(std::move(chat));
   ReadCommon(fields, defaults, request);
   ReadChatMaxTokens(fields, request.options.max_tokens);

@@ -176,6 +176,7 @@ void AnswerWriter::AppendCalls(std::string& out, size_t choice, const ChoicePart
   for (const ToolCallDelta& call : part.calls) {
     if (out.back() != '[') out += ',';
     out += '{';
+    const std::string_view kind = call.is_text ? "custom" : "function";
     if (!whole) {
       out += R"("index":)";
       AppendJsonNumber(out, call.index);
@@ -184,13 +185,13 @@ void AnswerWriter::AppendCalls(std::string& out, size_t choice, const ChoicePart
     if (!call.name.empty()) {
       out += R"("id":)";
       AppendJsonString(out, call.id.empty() ? ToolCallId(id_, choice, call.index) : call.id);
-      out += R"(,"type":"function","function":{"name":)";
+      out += StrCat(R"(,"type":")", kind, R"(",")", kind, R"(":{"name":)");
       AppendJsonString(out, call.name);
       out += ',';
     } else {
-      out += R"("function":{)";
+      out += StrCat("\"", kind, "\":{");
     }
-    out += R"("arguments":)";
+    out += call.is_text ? R"("input":)" : R"("arguments":)";
     AppendJsonString(out, call.arguments);
     out += "}}";
   }

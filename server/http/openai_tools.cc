@@ -1,42 +1,61 @@
 #include "server/http/openai_tools.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/status.h"
 #include "base/strings.h"
 #include "server/http/api_error.h"
+#include "server/http/custom_tools.h"
 
 namespace millrace {
 namespace {
 
 constexpr size_t kMaxToolsBytes = 1 << 20;
-constexpr std::string_view kNames = "1 to 128 letters, digits, _, -, . and /";
 constexpr std::string_view kChoices =
-    "auto, none, required, or {\"type\": \"function\", \"function\": {\"name\": NAME}}";
+    "auto, none, required, {\"type\": \"function\", \"function\": {\"name\": NAME}}, the same with "
+    "custom, or {\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": MODE, \"tools\": "
+    "[...]}}";
+constexpr std::string_view kToolTypes = "function, custom";
 
-bool IsName(std::string_view name) {
-  return !name.empty() && name.size() <= 128 && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-           c == '-' || c == '.' || c == '/';
-  });
+// Tools as the model is shown them: those of a request, by their places in it, that are no
+// functions there.
+using ShownTools = std::map<size_t, OrderedJson>;
+
+// Returns the object that has the name of its type, or nullptr after an error.
+const Json* Typed(FieldReader& fields, std::string& type, std::string_view allowed) {
+  if (fields.Find("type") == nullptr) fields.FailMissing("type", kToolTypes);
+  fields.Read("type", type);
+  if (fields.ok() && type != "function" && type != "custom") {
+    fields.FailValue("type", type, kToolTypes);
+  }
+  if (!fields.ok()) return nullptr;
+  const Json* object = fields.Find(type);
+  if (object == nullptr) fields.FailMissing(type, allowed);
+  return object;
 }
 
-void ReadTool(FieldReader& tool, const std::string& path) {
+void ReadTool(FieldReader& tool, const std::string& path, size_t place, ShownTools& shown,
+              TextTools& texts) {
   std::string type;
-  if (tool.Find("type") == nullptr) tool.FailMissing("type", "function");
-  tool.Read("type", type);
-  if (tool.ok() && type != "function") tool.FailValue("type", type, "function");
-  if (!tool.ok()) return;
-  const Json* function = tool.Find("function");
-  if (function == nullptr) return tool.FailMissing("function", "an object with a name");
-  FieldReader reader(*function, path + "function.", tool.unknown_fields());
-  CheckFunction(reader);
+  tool.Find("cache_control");  // every prompt is cached
+  const Json* object = Typed(tool, type, "an object with a name");
+  if (object == nullptr) return;
+  FieldReader reader(*object, StrCat(path, type, "."), tool.unknown_fields());
+  if (type == "function") {
+    CheckFunction(reader);
+  } else {
+    OrderedJson functions = OrderedJson::array();
+    ReadCustomTool(reader, StrCat(path, "custom."), GrammarPlace::kObject, functions, texts);
+    if (!functions.empty()) shown[place] = std::move(functions[0]);
+  }
   tool.Fail(reader.Finish());
 }
 
 // Returns whether there are tools.
-bool ReadToolList(FieldReader& fields) {
+bool ReadToolList(FieldReader& fields, ShownTools& shown, TextTools& texts) {
   const Json* tools = fields.Find("tools");
   if (tools == nullptr) return false;
   if (!tools->is_array()) {
@@ -50,46 +69,109 @@ bool ReadToolList(FieldReader& fields) {
   for (size_t i = 0; i < tools->size() && fields.ok(); ++i) {
     const std::string path = StrCat("tools[", i, "].");
     FieldReader tool((*tools)[i], path, fields.unknown_fields());
-    ReadTool(tool, path);
+    ReadTool(tool, path, i, shown, texts);
     fields.Fail(tool.Finish());
   }
   return !tools->empty();
 }
 
+// {"type": "function", "function": {"name": "f"}}
+ToolChoice::Named ReadNamed(FieldReader& reader, const std::string& path) {
+  ToolChoice::Named read;
+  std::string type;
+  const Json* object = Typed(reader, type, "an object with the name of a tool");
+  if (object == nullptr) return read;
+  FieldReader named(*object, StrCat(path, type, "."), reader.unknown_fields());
+  if (named.Find("name") == nullptr) named.FailMissing("name", "the name of a tool");
+  named.Read("name", read.name);
+  read.takes_text = type == "custom";
+  reader.Fail(named.Finish());
+  return read;
+}
+
+void ReadAllowedTools(FieldReader& reader, ToolChoice& choice) {
+  const Json* object = reader.Find("allowed_tools");
+  if (object == nullptr) return reader.FailMissing("allowed_tools", "an object");
+  FieldReader allowed(*object, "tool_choice.allowed_tools.", reader.unknown_fields());
+  ReadAllowedMode(allowed, choice);
+  const Json* tools = allowed.Find("tools");
+  if (tools == nullptr || !tools->is_array() || tools->empty()) {
+    allowed.FailValue("tools", tools == nullptr ? Json() : *tools, "a non-empty list of tools");
+  }
+  for (size_t i = 0; allowed.ok() && i < tools->size(); ++i) {
+    const std::string path = StrCat("tool_choice.allowed_tools.tools[", i, "].");
+    FieldReader tool((*tools)[i], path, reader.unknown_fields());
+    choice.allowed.push_back(ReadNamed(tool, path));
+    allowed.Fail(tool.Finish());
+  }
+  reader.Fail(allowed.Finish());
+}
+
 ToolChoice ReadToolChoice(FieldReader& fields) {
   ToolChoice choice;
   const Json* field = fields.Find("tool_choice");
-  if (field == nullptr) return choice;
-  if (field->is_string()) {
-    const auto& name = field->get_ref<const std::string&>();
-    if (name == "none") {
-      choice.kind = ToolChoice::Kind::kNone;
-    } else if (name == "required") {
-      choice.kind = ToolChoice::Kind::kAny;
-    } else if (name != "auto") {
+  if (field == nullptr || *field == "auto") return choice;
+  if (*field == "none") {
+    choice.kind = ToolChoice::Kind::kNone;
+  } else if (*field == "required") {
+    choice.kind = ToolChoice::Kind::kAny;
+  } else if (!field->is_object()) {
+    fields.FailValue("tool_choice", *field, kChoices);
+  } else {
+    FieldReader reader(*field, "tool_choice.", fields.unknown_fields());
+    std::string type;
+    reader.Read("type", type);
+    if (reader.ok() && type == "allowed_tools") {
+      ReadAllowedTools(reader, choice);
+    } else if (reader.ok() && !field->contains(type)) {
       fields.FailValue("tool_choice", *field, kChoices);
+    } else if (reader.ok()) {
+      choice.kind = ToolChoice::Kind::kNamed;
+      choice.named = ReadNamed(reader, "tool_choice.");
     }
-    return choice;
+    fields.Fail(reader.Finish());
   }
-  if (!field->is_object()) {
-    fields.FailValue("tool_choice", *field, kChoices);
-    return choice;
-  }
-  FieldReader reader(*field, "tool_choice.", fields.unknown_fields());
-  std::string type;
-  reader.Read("type", type);
-  const Json* function = reader.Find("function");
-  if (reader.ok() && (type != "function" || function == nullptr)) {
-    fields.FailValue("tool_choice", *field, kChoices);
-  } else if (reader.ok()) {
-    FieldReader named(*function, "tool_choice.function.", fields.unknown_fields());
-    if (named.Find("name") == nullptr) named.FailMissing("name", "the name of a tool");
-    named.Read("name", choice.name);
-    reader.Fail(named.Finish());
-  }
-  fields.Fail(reader.Finish());
-  choice.kind = ToolChoice::Kind::kNamed;
   return choice;
+}
+
+// Returns an error unless the tools have the one that is named, as what it is named.
+absl::Status CheckNamed(const ToolChoice::Named& named, const std::vector<std::string>& names,
+                        const TextTools& texts) {
+  std::string_view what;
+  if (std::count(names.begin(), names.end(), named.name) == 0) {
+    what = "";
+  } else if (named.takes_text != texts.contains(named.name)) {
+    what = named.takes_text ? ", which is a function" : ", which is a custom tool";
+  } else {
+    return absl::OkStatus();
+  }
+  return FieldError(
+      "tool_choice", "invalid_value",
+      StrCat("tool_choice names ", Printable(named.name), what,
+             "; allowed: the name of one of the tools, ", JoinList(names), ", with its type"));
+}
+
+// Takes away the tools that the choice does not allow.
+absl::Status KeepAllowed(const ToolChoice& choice, OrderedJson& tools,
+                         std::vector<std::string>& names, TextTools& texts) {
+  if (choice.allowed.empty()) return absl::OkStatus();
+  OrderedJson kept = OrderedJson::array();
+  std::vector<std::string> kept_names;
+  for (const ToolChoice::Named& named : choice.allowed) {
+    MILLRACE_RETURN_IF_ERROR(CheckNamed(named, names, texts));
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (std::none_of(choice.allowed.begin(), choice.allowed.end(),
+                     [&](const ToolChoice::Named& named) { return named.name == names[i]; })) {
+      texts.erase(names[i]);
+      continue;
+    }
+    kept.push_back(std::move(tools[i]));
+    kept_names.push_back(names[i]);
+  }
+  tools = std::move(kept);
+  names = std::move(kept_names);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -98,9 +180,9 @@ void CheckFunction(FieldReader& function, std::string_view parameters_name) {
   std::string name;
   std::string description;
   bool strict = false;
-  if (function.Find("name") == nullptr) return function.FailMissing("name", kNames);
+  if (function.Find("name") == nullptr) return function.FailMissing("name", kToolNames);
   function.Read("name", name);
-  if (function.ok() && !IsName(name)) function.FailValue("name", name, kNames);
+  if (function.ok() && !IsToolName(name)) function.FailValue("name", name, kToolNames);
   function.Read("description", description);
   const Json* parameters = function.Find(parameters_name);
   if (parameters != nullptr && !parameters->is_object()) {
@@ -109,8 +191,17 @@ void CheckFunction(FieldReader& function, std::string_view parameters_name) {
   function.Read("strict", strict);
 }
 
-absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice, bool auto_allowed,
-                        Chat& chat, GenerateRequest& request) {
+void ReadAllowedMode(FieldReader& fields, ToolChoice& choice) {
+  constexpr std::string_view kModes = "auto, required";
+  std::string mode;
+  if (fields.Find("mode") == nullptr) return fields.FailMissing("mode", kModes);
+  fields.Read("mode", mode);
+  if (fields.ok() && mode != "auto" && mode != "required") fields.FailValue("mode", mode, kModes);
+  if (mode == "required") choice.kind = ToolChoice::Kind::kAny;
+}
+
+absl::Status ApplyTools(OrderedJson tools, const ToolChoice& choice, bool auto_allowed, Chat& chat,
+                        GenerateRequest& request) {
   const bool forced =
       choice.kind == ToolChoice::Kind::kAny || choice.kind == ToolChoice::Kind::kNamed;
   if (!tools.is_array() || tools.empty()) {
@@ -120,19 +211,26 @@ absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice, bool
   }
   std::vector<std::string> names;
   for (const auto& tool : tools) names.push_back(tool["function"]["name"].get<std::string>());
-  if (choice.kind == ToolChoice::Kind::kNamed &&
-      std::count(names.begin(), names.end(), choice.name) == 0) {
-    return FieldError("tool_choice", "invalid_value",
-                      StrCat("tool_choice names ", Printable(choice.name),
-                             "; allowed: the name of one of the tools, ", JoinList(names)));
+  for (const auto& [name, text] : chat.text_tools) {
+    if (std::count(names.begin(), names.end(), name) == 1) continue;
+    return FieldError("tools", "invalid_value",
+                      StrCat("tools has the name ", Printable(name),
+                             " twice, one of which is a custom tool's; allowed: once"));
   }
+  if (choice.kind == ToolChoice::Kind::kNamed) {
+    MILLRACE_RETURN_IF_ERROR(CheckNamed(choice.named, names, chat.text_tools));
+  }
+  MILLRACE_RETURN_IF_ERROR(KeepAllowed(choice, tools, names, chat.text_tools));
   if (choice.kind == ToolChoice::Kind::kAuto && !auto_allowed) {
     return FieldError("tool_choice", "invalid_value",
                       "tool_choice is auto; allowed: none, required or a tool's name, since the "
                       "server runs with --enable-auto-tool-choice=false");
   }
   // A model that is not shown any tools calls none.
-  if (choice.kind == ToolChoice::Kind::kNone) return absl::OkStatus();
+  if (choice.kind == ToolChoice::Kind::kNone) {
+    chat.text_tools.clear();
+    return absl::OkStatus();
+  }
   std::string text = tools.dump();
   if (text.size() > kMaxToolsBytes) {
     return FieldError(
@@ -142,7 +240,7 @@ absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice, bool
   chat.tools = std::move(text);
   chat.parse_tools = true;
   if (forced) {
-    chat.forced_tool = names.size() == 1 ? names[0] : choice.name;
+    chat.forced_tool = names.size() == 1 ? names[0] : choice.named.name;
     request.parallel_tool_calls = false;  // exactly one
   }
   return absl::OkStatus();
@@ -150,7 +248,8 @@ absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice, bool
 
 void ReadChatTools(FieldReader& fields, std::string_view body, bool auto_allowed, Chat& chat,
                    GenerateRequest& request) {
-  const bool any = ReadToolList(fields);
+  ShownTools shown;
+  const bool any = ReadToolList(fields, shown, chat.text_tools);
   const ToolChoice choice = ReadToolChoice(fields);
   fields.Read("parallel_tool_calls", request.parallel_tool_calls);
   if (!fields.ok()) return;
@@ -159,8 +258,10 @@ void ReadChatTools(FieldReader& fields, std::string_view body, bool auto_allowed
     absl::StatusOr<OrderedJson> ordered = ParseOrdered(body);
     if (!ordered.ok()) return fields.Fail(ordered.status());
     tools = std::move((*ordered)["tools"]);
+    for (auto& [place, function] : shown) tools[place] = std::move(function);
+    for (OrderedJson& tool : tools) tool.erase("cache_control");
   }
-  fields.Fail(ApplyTools(tools, choice, auto_allowed, chat, request));
+  fields.Fail(ApplyTools(std::move(tools), choice, auto_allowed, chat, request));
 }
 
 void ReadEffort(FieldReader& fields, std::string_view name, Chat& chat) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/request.h"
 #include "server/http/json_reader.h"
@@ -17,17 +18,27 @@ inline constexpr size_t kMaxTools = 128;  // of one request
 // The client's choice of tools, whatever its protocol.
 struct ToolChoice {
   enum class Kind { kAuto, kNone, kAny, kNamed } kind = Kind::kAuto;
-  std::string name;  // of kNamed
+  struct Named {
+    std::string name;
+    bool takes_text = false;  // it is named as a custom tool
+  };
+  Named named = {};  // of kNamed
+  // Not empty: the model is shown these alone (allowed_tools).
+  std::vector<Named> allowed = {};
 };
+
+// Reads the mode of allowed_tools: auto or required.
+void ReadAllowedMode(FieldReader& fields, ToolChoice& choice);
 
 // Checks one tool's function, whose fields are read from `function`: its name, description,
 // parameters and strict.
 void CheckFunction(FieldReader& function, std::string_view parameters_name = "parameters");
 
-// Puts the tools (OpenAI's, as JSON) and the choice into the chat and the request. An error is
-// about `tool_choice`. `auto_allowed`: --enable-auto-tool-choice.
-absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice, bool auto_allowed,
-                        Chat& chat, GenerateRequest& request);
+// Puts the tools (OpenAI's functions, as JSON) and the choice into the chat, which has its
+// text_tools, and the request. An error is about `tool_choice`, or of two tools with one name about
+// `tools`. `auto_allowed`: --enable-auto-tool-choice.
+absl::Status ApplyTools(OrderedJson tools, const ToolChoice& choice, bool auto_allowed, Chat& chat,
+                        GenerateRequest& request);
 
 // Reads tools, tool_choice and parallel_tool_calls of a chat, and reasoning_effort,
 // include_reasoning and separate_reasoning. `body` is the text that `fields` were parsed from.

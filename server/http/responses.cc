@@ -3,19 +3,20 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "server/http/custom_tools.h"
 #include "server/http/json_writer.h"
 
 namespace millrace {
 namespace {
 
-std::string_view Prefix(AnswerBlock::Kind kind) {
-  switch (kind) {
+std::string_view Prefix(const AnswerBlock& block) {
+  switch (block.kind) {
     case AnswerBlock::Kind::kReasoning:
       return "rs_";
     case AnswerBlock::Kind::kText:
       return "msg_";
     case AnswerBlock::Kind::kCall:
-      return "fc_";
+      return block.is_text ? "ctc_" : "fc_";
   }
   return "";
 }
@@ -50,7 +51,7 @@ void ResponsesAnswer::BeginEvent(std::string& body, std::string_view name) {
 }
 
 std::string ResponsesAnswer::ItemId(const AnswerBlock& block) const {
-  return StrCat(Prefix(block.kind), id().substr(id().find('_') + 1), "_", block.index);
+  return StrCat(Prefix(block), id().substr(id().find('_') + 1), "_", block.index);
 }
 
 // Appends where an event belongs; the items are the blocks, and each has one part of content.
@@ -75,7 +76,8 @@ void ResponsesAnswer::AppendItem(std::string& out, const AnswerBlock& block, boo
   out += R"(,"status":)";
   AppendJsonString(out, !whole ? "in_progress" : complete ? "completed" : "incomplete");
   if (block.kind == AnswerBlock::Kind::kCall) {
-    out += R"(,"type":"function_call","call_id":)";
+    out += block.is_text ? R"(,"type":"custom_tool_call","call_id":)"
+                         : R"(,"type":"function_call","call_id":)";
     AppendJsonString(out, block.id);
     out += R"(,"name":)";
     AppendJsonString(out, block.name);
@@ -83,7 +85,7 @@ void ResponsesAnswer::AppendItem(std::string& out, const AnswerBlock& block, boo
       out += R"(,"namespace":)";
       AppendJsonString(out, of->second);
     }
-    out += R"(,"arguments":)";
+    out += block.is_text ? R"(,"input":)" : R"(,"arguments":)";
     AppendJsonString(out, whole ? block.text : "");
   } else {
     out += block.kind == AnswerBlock::Kind::kReasoning
@@ -148,9 +150,10 @@ void ResponsesAnswer::Open(const AnswerBlock& block, std::string& body) {
 void ResponsesAnswer::Delta(const AnswerBlock& block, std::string_view text, std::string& body) {
   const bool call = block.kind == AnswerBlock::Kind::kCall;
   const bool reasoning = block.kind == AnswerBlock::Kind::kReasoning;
-  BeginEvent(body, call        ? "response.function_call_arguments.delta"
-                   : reasoning ? "response.reasoning_text.delta"
-                               : "response.output_text.delta");
+  BeginEvent(body, block.is_text ? "response.custom_tool_call_input.delta"
+                   : call        ? "response.function_call_arguments.delta"
+                   : reasoning   ? "response.reasoning_text.delta"
+                                 : "response.output_text.delta");
   AppendPlace(body, block, !call);
   body += R"(,"delta":)";
   AppendJsonString(body, text);
@@ -160,16 +163,17 @@ void ResponsesAnswer::Delta(const AnswerBlock& block, std::string_view text, std
 void ResponsesAnswer::Close(const AnswerBlock& block, bool complete, std::string& body) {
   const bool call = block.kind == AnswerBlock::Kind::kCall;
   const bool reasoning = block.kind == AnswerBlock::Kind::kReasoning;
-  BeginEvent(body, call        ? "response.function_call_arguments.done"
-                   : reasoning ? "response.reasoning_text.done"
-                               : "response.output_text.done");
+  BeginEvent(body, block.is_text ? "response.custom_tool_call_input.done"
+                   : call        ? "response.function_call_arguments.done"
+                   : reasoning   ? "response.reasoning_text.done"
+                                 : "response.output_text.done");
   AppendPlace(body, block, !call);
-  body += call ? R"(,"arguments":)" : R"(,"text":)";
+  body += block.is_text ? R"(,"input":)" : call ? R"(,"arguments":)" : R"(,"text":)";
   AppendJsonString(body, block.text);
-  if (call) {
+  if (call && !block.is_text) {
     body += R"(,"name":)";
     AppendJsonString(body, block.name);
-  } else if (!reasoning) {
+  } else if (!call && !reasoning) {
     body += R"(,"logprobs":[])";
   }
   body += "}\n\n";
@@ -213,7 +217,10 @@ void ResponsesAnswer::Keep(std::string json) {
         answer.content += block.text;
         break;
       case AnswerBlock::Kind::kCall:
-        answer.tool_calls.push_back({.id = block.id, .name = block.name, .arguments = block.text});
+        answer.tool_calls.push_back(
+            {.id = block.id,
+             .name = block.name,
+             .arguments = block.is_text ? TextArguments(block.text) : block.text});
         break;
     }
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "base/strings.h"
 #include "engine/sampling_table.h"
 #include "server/http/api_error.h"
+#include "server/http/custom_tools.h"
 #include "server/http/json_reader.h"
 #include "server/http/neutral_fields.h"
 #include "server/http/openai_tools.h"
@@ -18,25 +20,30 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kToolTypes =
-    "function, namespace, or one that is not called here: custom, web_search, image_generation, "
+    "function, custom, namespace, or one that is not called here: web_search, image_generation, "
     "tool_search, local_shell, shell, apply_patch";
 
 // Returns whether the model is not shown tools of this type, and so calls none: OpenAI's servers
 // run them, or a model must have learned their form.
 bool IsLeftOut(std::string_view type) {
-  constexpr std::string_view kTypes[] = {"custom", "image_generation", "tool_search", "local_shell",
-                                         "shell",  "apply_patch"};
+  constexpr std::string_view kTypes[] = {"image_generation", "tool_search", "local_shell", "shell",
+                                         "apply_patch"};
   return type.starts_with("web_search") ||
          std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
+}
+
+// Fields of functions and custom tools that change nothing.
+void SkipToolFields(FieldReader& tool) {
+  bool deferred = false;  // no tool is: the model is shown all of them
+  tool.Read("defer_loading", deferred);
+  tool.Find("allowed_callers");  // the model's calls are the only ones
 }
 
 // Reads a function behind its type, and appends it as a chat has it.
 void ReadFunctionTool(FieldReader& tool, const OrderedJson& ordered, OrderedJson& tools) {
   CheckFunction(tool);
-  bool deferred = false;  // no tool is: the model is shown all of them
-  tool.Read("defer_loading", deferred);
-  tool.Find("allowed_callers");  // the model's calls are the only ones
-  tool.Find("output_schema");    // of results, which come as they are
+  SkipToolFields(tool);
+  tool.Find("output_schema");  // of results, which come as they are
   if (!tool.ok()) return;
   OrderedJson function = OrderedJson::object();
   for (const char* name : {"name", "description", "parameters", "strict"}) {
@@ -47,7 +54,7 @@ void ReadFunctionTool(FieldReader& tool, const OrderedJson& ordered, OrderedJson
 
 // Reads a group of tools, whose functions the model knows by their own names.
 void ReadNamespace(FieldReader& group, const std::string& path, const OrderedJson& ordered,
-                   OrderedJson& tools, Namespaces& namespaces) {
+                   OrderedJson& tools, TextTools& texts, Namespaces& namespaces) {
   std::string name;
   std::string description;
   ReadItemField(group, "name", "a string", name);
@@ -57,16 +64,19 @@ void ReadNamespace(FieldReader& group, const std::string& path, const OrderedJso
     return group.FailValue("tools", list == nullptr ? Json() : *list, "a list of tools");
   }
   for (size_t i = 0; i < list->size() && group.ok(); ++i) {
-    FieldReader tool((*list)[i], StrCat(path, "tools[", i, "]."), group.unknown_fields());
+    const std::string of_tool = StrCat(path, "tools[", i, "].");
+    FieldReader tool((*list)[i], of_tool, group.unknown_fields());
     std::string type;
-    if (ReadItemField(tool, "type", "function, custom", type) && type == "function") {
+    ReadItemField(tool, "type", "function, custom", type);
+    if (type == "function") {
       ReadFunctionTool(tool, ordered["tools"][i], tools);
-      if (tool.ok()) namespaces[tools.back()["function"]["name"].get<std::string>()] = name;
     } else if (type == "custom") {
-      continue;
+      ReadCustomTool(tool, of_tool, GrammarPlace::kFormat, tools, texts);
+      SkipToolFields(tool);
     } else if (tool.ok()) {
       tool.FailValue("type", type, "function, custom");
     }
+    if (tool.ok()) namespaces[tools.back()["function"]["name"].get<std::string>()] = name;
     group.Fail(tool.Finish());
   }
 }
@@ -91,7 +101,7 @@ absl::Status CheckNames(const OrderedJson& tools, const Namespaces& namespaces) 
 }
 
 // Tools are flat here. Returns them as a chat has them.
-OrderedJson ReadResponsesTools(FieldReader& fields, const OrderedJson& ordered,
+OrderedJson ReadResponsesTools(FieldReader& fields, const OrderedJson& ordered, TextTools& texts,
                                Namespaces& namespaces) {
   OrderedJson tools = OrderedJson::array();
   const Json* list = fields.Find("tools");
@@ -109,8 +119,12 @@ OrderedJson ReadResponsesTools(FieldReader& fields, const OrderedJson& ordered,
     } else if (type == "function") {
       ReadFunctionTool(tool, ordered["tools"][i], tools);
       fields.Fail(tool.Finish());
+    } else if (type == "custom") {
+      ReadCustomTool(tool, path, GrammarPlace::kFormat, tools, texts);
+      SkipToolFields(tool);
+      fields.Fail(tool.Finish());
     } else if (type == "namespace") {
-      ReadNamespace(tool, path, ordered["tools"][i], tools, namespaces);
+      ReadNamespace(tool, path, ordered["tools"][i], tools, texts, namespaces);
       fields.Fail(tool.Finish());
     } else if (!IsLeftOut(type)) {
       tool.FailValue("type", type, kToolTypes);
@@ -121,10 +135,47 @@ OrderedJson ReadResponsesTools(FieldReader& fields, const OrderedJson& ordered,
   return tools;
 }
 
+// Reads the type and the name of a tool. Nothing: it is one that the model is not shown.
+std::optional<ToolChoice::Named> ReadNamed(FieldReader& reader, bool left_out) {
+  constexpr std::string_view kTypes = "function, custom";
+  ToolChoice::Named named;
+  std::string type;
+  if (!ReadItemField(reader, "type", kTypes, type)) return std::nullopt;
+  if (left_out && IsLeftOut(type)) return std::nullopt;
+  if (type != "function" && type != "custom") reader.FailValue("type", type, kTypes);
+  ReadItemField(reader, "name", "the name of a tool", named.name);
+  named.takes_text = type == "custom";
+  return named;
+}
+
+void ReadAllowedTools(FieldReader& reader, ToolChoice& choice) {
+  ReadAllowedMode(reader, choice);
+  const Json* tools = reader.Find("tools");
+  if (tools == nullptr || !tools->is_array() || tools->empty()) {
+    reader.FailValue("tools", tools == nullptr ? Json() : *tools, "a non-empty list of tools");
+  }
+  for (size_t i = 0; reader.ok() && i < tools->size(); ++i) {
+    FieldReader tool((*tools)[i], StrCat("tool_choice.tools[", i, "]."), reader.unknown_fields());
+    if (const auto named = ReadNamed(tool, /*left_out=*/true)) {
+      choice.allowed.push_back(*named);
+      reader.Fail(tool.Finish());
+    } else if (!tool.ok()) {
+      reader.Fail(tool.Finish());
+    }
+  }
+  if (!reader.ok() || !choice.allowed.empty()) return;
+  // A model that is shown none of them calls none.
+  if (choice.kind == ToolChoice::Kind::kAny) {
+    reader.FailValue("tools", *tools, "where mode is required, one that the model is shown");
+  }
+  choice.kind = ToolChoice::Kind::kNone;
+}
+
 ToolChoice ReadResponsesChoice(FieldReader& fields) {
   ToolChoice choice;
   constexpr std::string_view kAllowed =
-      "auto, none, required, or {\"type\": \"function\", \"name\": NAME}";
+      "auto, none, required, {\"type\": \"function\", \"name\": NAME}, the same with custom, or "
+      "{\"type\": \"allowed_tools\", \"mode\": MODE, \"tools\": [...]}";
   const Json* field = fields.Find("tool_choice");
   if (field == nullptr || *field == "auto") return choice;
   if (*field == "none") {
@@ -134,13 +185,14 @@ ToolChoice ReadResponsesChoice(FieldReader& fields) {
   } else if (!field->is_object()) {
     fields.FailValue("tool_choice", *field, kAllowed);
   } else {
-    choice.kind = ToolChoice::Kind::kNamed;
     FieldReader reader(*field, "tool_choice.", fields.unknown_fields());
-    std::string type;
-    if (ReadItemField(reader, "type", "function", type) && type != "function") {
-      reader.FailValue("type", type, "function");
+    if (const auto type = field->find("type"); type != field->end() && *type == "allowed_tools") {
+      reader.Find("type");
+      ReadAllowedTools(reader, choice);
+    } else {
+      choice.kind = ToolChoice::Kind::kNamed;
+      choice.named = ReadNamed(reader, /*left_out=*/false).value_or(ToolChoice::Named());
     }
-    ReadItemField(reader, "name", "the name of a tool", choice.name);
     fields.Fail(reader.Finish());
   }
   return choice;
@@ -293,9 +345,11 @@ absl::StatusOr<ResponsesRequest> ParseResponsesRequest(std::string_view body,
   ReadInput(fields, ordered, request.conversation);
   Chat chat;
   ReadResponsesSampling(fields, defaults, api);
-  const OrderedJson tools = ReadResponsesTools(fields, ordered, request.namespaces);
+  OrderedJson tools = ReadResponsesTools(fields, ordered, chat.text_tools, request.namespaces);
   const ToolChoice choice = ReadResponsesChoice(fields);
-  if (fields.ok()) fields.Fail(ApplyTools(tools, choice, auto_tool_choice, chat, api.options));
+  if (fields.ok()) {
+    fields.Fail(ApplyTools(std::move(tools), choice, auto_tool_choice, chat, api.options));
+  }
   ReadReasoningField(fields, chat);
   ReadTextFormat(fields, ordered, api.options);
   ReadInclude(fields);

@@ -9,9 +9,10 @@
 
 namespace millrace {
 
-// Returns a page for browsers, whose Accept names text/html, and else plain text. It needs no key,
-// and says nothing of the model. `console`: the URL of the console; empty: not shown.
-HttpResponse WelcomeResponse(const HttpRequestHead& head, const Frontend& frontend,
+// Returns a page for browsers, whose Accept names text/html, JSON for clients whose Accept names
+// application/json, and else plain text. It needs no key, and names models only where others need
+// none either. `console`: the URL of the console; empty: not shown.
+HttpResponse WelcomeResponse(const HttpRequestHead& head, Frontend& frontend,
                              const std::string& console);
 
 }  // namespace millrace

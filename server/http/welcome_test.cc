@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "formats/json.h"
 #include "server/http/api.h"
 #include "server/http/scripted_engine_test_util.h"
 
@@ -36,6 +39,24 @@ TEST(WelcomeTest, SaysWhatThisIsAndWhere) {
   EXPECT_EQ(page.content_type, "text/html; charset=utf-8");
   EXPECT_THAT(page.body, HasSubstr("<a href=\"/openapi.json\">"));
   EXPECT_THAT(page.body, Not(HasSubstr("Console")));
+}
+
+TEST(WelcomeTest, ClientsOfJsonGetJson) {
+  ScriptedFrontend frontend;
+  const HttpResponse response = WelcomeResponse(Get("application/json"), frontend, "");
+  EXPECT_EQ(response.content_type, "application/json");
+  const Json json = Json::parse(response.body);
+  EXPECT_EQ(json["name"], "millrace");
+  EXPECT_EQ(json["endpoints"]["messages"], "/v1/messages");
+  EXPECT_EQ(json["models"].size(), 1u);
+  EXPECT_EQ(json["needs_key"], false);
+  EXPECT_EQ(WelcomeResponse(Get("text/html, application/json"), frontend, "").content_type,
+            "text/html; charset=utf-8");
+  // Who shows no key is not told the models' names.
+  ScriptedFrontend locked("secret");
+  const Json closed = Json::parse(WelcomeResponse(Get("application/json"), locked, "").body);
+  EXPECT_FALSE(closed.contains("models"));
+  EXPECT_EQ(closed["needs_key"], true);
 }
 
 TEST(WelcomeTest, NeedsNoKeyAndSaysThatOthersDo) {

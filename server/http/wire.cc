@@ -49,7 +49,9 @@ std::optional<ApiError> ReadTarget(std::string_view target, HttpRequestHead& hea
     target.remove_prefix(end);
     if (!target.starts_with('/')) target = "/";
   }
-  head.path = target.substr(0, target.find_first_of("?#"));
+  target = target.substr(0, target.find('#'));
+  head.path = target.substr(0, target.find('?'));
+  if (head.path.size() < target.size()) head.query = target.substr(head.path.size() + 1);
   return std::nullopt;
 }
 
@@ -134,6 +136,7 @@ std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
   }
   head.content_type = Value(header, http::field::content_type);
   head.accept = Value(header, http::field::accept);
+  head.is_anthropic = header.count("anthropic-version") > 0;
   head.content_encoding = Value(header, http::field::content_encoding);
   if (header.count("traceparent") == 1) {
     head.trace = ParseTraceContext(Value(header, "traceparent"), Value(header, "tracestate"));

@@ -48,8 +48,9 @@ constexpr std::pair<std::string_view, std::string_view> kCommon[] = {
 
 class Parser {
  public:
-  Parser(GrammarBuilder& builder, std::string_view text)
-      : builder_(builder), pool_(builder.regular()), text_(text) {
+  Parser(GrammarBuilder& builder, std::string_view text, TextForm form,
+         std::optional<Regular> within)
+      : builder_(builder), pool_(builder.regular()), text_(text), form_(form), within_(within) {
     lark_ = text.find("::=") == text.npos;
     assign_ = lark_ ? ":" : "::=";
   }
@@ -163,8 +164,8 @@ class Parser {
         if (common == std::end(kCommon)) {
           return Bad("an %ignore of a terminal that is not one of Lark's common ones");
         }
-        MILLRACE_ASSIGN_OR_RETURN(
-            term, ParseRegex(pool_, common->second, TextForm::kPlain, RegexMode::kWhole, 16));
+        MILLRACE_ASSIGN_OR_RETURN(term,
+                                  ParseRegex(pool_, common->second, form_, RegexMode::kWhole, 16));
       } else {
         MILLRACE_ASSIGN_OR_RETURN(const GrammarNode node, LiteralOrRegex());
         const Regular* own = builder_.AsTerm(node);
@@ -202,9 +203,8 @@ class Parser {
       if (common == std::end(kCommon)) {
         return Bad(StrCat("an %import of ", Printable(name, 32), ", which is not supported"));
       }
-      MILLRACE_ASSIGN_OR_RETURN(
-          const Regular term,
-          ParseRegex(pool_, common->second, TextForm::kPlain, RegexMode::kWhole, 16));
+      MILLRACE_ASSIGN_OR_RETURN(const Regular term,
+                                ParseRegex(pool_, common->second, form_, RegexMode::kWhole, 16));
       std::string_view as = name;
       Skip();
       if (Take("->")) {
@@ -361,7 +361,7 @@ class Parser {
     }
     if (!lark_ && c == '.') {
       ++at_;
-      return builder_.Term(EncodeSet(pool_, {{0, 0x10ffff}}, TextForm::kPlain));
+      return builder_.Term(EncodeSet(pool_, {{0, 0x10ffff}}, form_));
     }
     MILLRACE_ASSIGN_OR_RETURN(const GrammarNode node, LiteralOrRegex());
     return Terminal(node);
@@ -388,16 +388,19 @@ class Parser {
         if (inside[i] == '\\' && i + 1 < inside.size() && inside[i + 1] == '/') continue;
         regex += inside[i];
       }
-      term = ParseRegex(pool_, regex, TextForm::kPlain, RegexMode::kWhole, builder_.limits().depth);
+      term = ParseRegex(pool_, regex, form_, RegexMode::kWhole, builder_.limits().depth);
     } else if (bracket) {
-      term = ParseRegex(pool_, whole, TextForm::kPlain, RegexMode::kWhole, builder_.limits().depth);
+      term = ParseRegex(pool_, whole, form_, RegexMode::kWhole, builder_.limits().depth);
     } else {
       term = Quoted(inside);
     }
     if (!term.ok()) return Bad(std::string(term.status().message()));
     at_ = end + 1;
     if (lark_ && IsNameStart(Peek())) return Bad("a flag, which is not supported,");
-    return builder_.Term(*term);
+    if (!within_ || pool_.IsEmpty(pool_.And({*term, pool_.Not(*within_)}))) {
+      return builder_.Term(*term);
+    }
+    return builder_.Term(pool_.And({*term, *within_}));
   }
 
   // A quoted text, whose escapes are those of a regular expression.
@@ -418,12 +421,14 @@ class Parser {
         regex += '\\';
       regex += inside[i];
     }
-    return ParseRegex(pool_, regex, TextForm::kPlain, RegexMode::kWhole, 4);
+    return ParseRegex(pool_, regex, form_, RegexMode::kWhole, 4);
   }
 
   GrammarBuilder& builder_;
   RegularPool& pool_;
   const std::string_view text_;
+  const TextForm form_;
+  const std::optional<Regular> within_;
   bool lark_;
   std::string_view assign_;
   size_t at_ = 0;
@@ -436,8 +441,9 @@ class Parser {
 
 }  // namespace
 
-absl::StatusOr<GrammarNode> CompileEbnf(GrammarBuilder& builder, std::string_view text) {
-  return Parser(builder, text).Parse();
+absl::StatusOr<GrammarNode> CompileEbnf(GrammarBuilder& builder, std::string_view text,
+                                        TextForm form, std::optional<Regular> within) {
+  return Parser(builder, text, form, within).Parse();
 }
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "text/grammar/grammar.h"
 
 #include <list>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -49,11 +50,14 @@ absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& sp
     case Kind::kElement:
       return CompileElement(builder, spec.text, OptionsOf(spec), TextWithout(pool, spec.choices));
     case Kind::kRegex: {
+      const TextForm form = spec.in_json_string ? TextForm::kJsonString : TextForm::kPlain;
       MILLRACE_ASSIGN_OR_RETURN(
           const Regular term,
-          ParseRegex(pool, spec.text, TextForm::kPlain, RegexMode::kWhole, builder.limits().depth));
-      return builder.Term(pool.IsBoolean(term) ? pool.And({term, AnyText(pool, TextForm::kPlain)})
-                                               : term);
+          ParseRegex(pool, spec.text, form, RegexMode::kWhole, builder.limits().depth));
+      std::vector<Regular> all = {term};
+      if (pool.IsBoolean(term)) all.push_back(AnyText(pool, form));
+      if (!spec.choices.empty()) all.push_back(TextWithout(pool, spec.choices));
+      return builder.Term(pool.And(all));
     }
     case Kind::kChoice:
       if (spec.choices.empty()) return absl::InvalidArgumentError("there is no choice");
@@ -64,7 +68,9 @@ absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& sp
       }
       return builder.Term(pool.OneOf({spec.choices.begin(), spec.choices.end()}));
     case Kind::kEbnf:
-      return CompileEbnf(builder, spec.text);
+      return CompileEbnf(
+          builder, spec.text, spec.in_json_string ? TextForm::kJsonString : TextForm::kPlain,
+          spec.choices.empty() ? std::optional<Regular>() : TextWithout(pool, spec.choices));
     case Kind::kLiteral:
       return builder.Literal(spec.text);
     case Kind::kMarker: {
@@ -91,9 +97,10 @@ absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& sp
 
 void AppendKey(const GrammarSpec& spec, std::string* key) {
   const auto add = [key](std::string_view text) { *key += StrCat(text.size(), ":", text); };
-  *key += StrCat(static_cast<int>(spec.kind), ",", spec.min, ",", spec.max, ",",
-                 spec.any_whitespace ? 1 : 0, spec.closed ? 1 : 0, spec.lenient ? 1 : 0, ",",
-                 spec.choices.size(), ",", spec.parts.size(), ";");
+  *key +=
+      StrCat(static_cast<int>(spec.kind), ",", spec.min, ",", spec.max, ",",
+             spec.any_whitespace ? 1 : 0, spec.closed ? 1 : 0, spec.lenient ? 1 : 0,
+             spec.in_json_string ? 1 : 0, ",", spec.choices.size(), ",", spec.parts.size(), ";");
   add(spec.text);
   for (const std::string& choice : spec.choices) add(choice);
   for (const GrammarSpec& part : spec.parts) AppendKey(part, key);

@@ -31,9 +31,11 @@ struct GrammarSpec {
   enum class Kind {
     kJsonObject,  // any JSON object; `text` is empty
     kJsonSchema,  // `text` is a JSON schema, draft 2020-12; properties come in its order
-    kRegex,       // `text` is a regular expression that the whole answer matches
+    kRegex,       // `text` is a regular expression that the whole answer matches; `choices` are
+                  // texts that do not occur in it
     kChoice,      // `choices` are the texts, one of which is the answer
-    kEbnf,        // `text` is a grammar in GBNF (begins at `root`) or in Lark's form (`start`)
+    kEbnf,        // `text` is a grammar in GBNF (begins at `root`) or in Lark's form (`start`);
+                  // `choices` are texts that do not occur in what one of its terminals matches
 
     kLiteral,  // `text` itself
     // `text` itself, or the special token that is written so: "<tool_call>".
@@ -52,6 +54,9 @@ struct GrammarSpec {
   std::vector<GrammarSpec> parts;
   int32_t min = 0;
   int32_t max = INT32_MAX;
+
+  // Of kRegex and kEbnf: its texts are written as the inside of a JSON string, escaped.
+  bool in_json_string = false;
 
   // White space between JSON's tokens: by default a space, or a line break with indentation. False:
   // none but what json.dumps writes, a space after a comma and a colon.

@@ -16,7 +16,8 @@ struct ToolCallDelta {
   int32_t index = 0;  // of the call within the answer
   std::string name;
   std::string arguments;
-  std::string id = {};  // with the name: the model's own for the call; empty: it gave none
+  std::string id = {};   // with the name: the model's own for the call; empty: it gave none
+  bool is_text = false;  // `arguments` is a text that an endpoint has taken out of the JSON
 };
 
 // The additions to the answer by a piece of text.
