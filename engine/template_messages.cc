@@ -45,9 +45,15 @@ void AddToolsText(const std::string& tools, const ToolFormat& format, Messages* 
       "object:\n<tools>\n";
   for (const OrderedJson& tool : ParseOrNull(tools)) text += tool.dump() + "\n";
   const bool elements = format.kind == ToolFormat::Kind::kXml;
+  const bool literals = format.marked.arguments != ArgumentForm::kJson;
+  const ToolCall example = {
+      .name = "NAME",
+      .arguments = elements || literals ? R"({"ARGUMENT":"VALUE"})" : "{ARGUMENTS}"};
   text += StrCat("</tools>\nTo call a function, answer with its name and its arguments in ",
-                 elements ? "elements, one for each argument:\n" : "a JSON object, between tags:\n",
-                 CallText(format, "NAME", elements ? R"({"ARGUMENT":"VALUE"})" : "{ARGUMENTS}"));
+                 elements   ? "elements, one for each argument:\n"
+                 : literals ? "this form:\n"
+                            : "a JSON object, between tags:\n",
+                 CallsText(format, {example}, 0));
   if (messages->empty() || messages->front().role != "system") {
     messages->insert(messages->begin(), ChatMessage{.role = "system"});
   }
