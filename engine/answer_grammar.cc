@@ -169,4 +169,12 @@ absl::StatusOr<std::optional<HeldAnswer>> AnswerGrammar(const AnswerParts& parts
   return held;
 }
 
+GrammarSpec ChannelsAfterReasoning(bool calls) {
+  GrammarSpec content = SequenceOf({LiteralSpec("final"), MarkerSpec("<|message|>")});
+  return SequenceOf(
+      {MarkerSpec("<|end|>"), MarkerSpec("<|start|>"), LiteralSpec("assistant"),
+       MarkerSpec("<|channel|>"),
+       calls ? OneOf({std::move(content), LiteralSpec("commentary")}) : std::move(content)});
+}
+
 }  // namespace millrace

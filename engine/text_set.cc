@@ -266,15 +266,25 @@ absl::StatusOr<std::optional<HeldAnswer>> TextSet::AnswerGrammar(
 absl::StatusOr<ThinkingMarkers> TextSet::Thinking(const Chat* chat,
                                                   absl::Span<const Token> prompt) const {
   const ReasoningFormat* reasoning = format_.output.reasoning();
-  if (reasoning == nullptr || reasoning->harmony) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        reasoning == nullptr ? "the model has no reasoning that is known (--reasoning-parser)"
-                             : "it is not supported for reasoning in channels",
-        "; allowed: none"));
+  if (reasoning == nullptr) {
+    return absl::InvalidArgumentError(
+        "the model has no reasoning that is known (--reasoning-parser); allowed: none");
   }
-  return ThinkingMarkers{.open = reasoning->think.open,
-                         .close = reasoning->think.close,
-                         .inside = BeginsReasoning(chat, prompt)};
+  ThinkingMarkers markers = {.inside = BeginsReasoning(chat, prompt)};
+  if (reasoning->harmony) {
+    markers.pairs = {{"<|channel|>analysis<|message|>", "<|end|>",
+                      ChannelsAfterReasoning(chat != nullptr && chat->parse_tools)}};
+    markers.closes = {"<|return|>", "<|call|>", "<|start|>", "<|channel|>"};
+    return markers;
+  }
+  const ThinkFormat& think = reasoning->think;
+  markers.pairs = {{think.open, think.close}};
+  for (size_t i = 0; i < think.more_opens.size(); ++i) {
+    const bool paired = i < think.more_closes.size();
+    markers.pairs.push_back({think.more_opens[i], paired ? think.more_closes[i] : think.close});
+  }
+  markers.closes = think.more_closes;
+  return markers;
 }
 
 std::unique_ptr<OutputParser> TextSet::MakeParser(const GenerateRequest& request,

@@ -54,6 +54,9 @@ class ThinkParser : public OutputParser {
   }
 
   bool in_reasoning() const override { return state_ == State::kReasoning; }
+  bool may_be_call() const override {
+    return in_reasoning() && (call_ != nullptr || scanner_.holds());
+  }
   int32_t complete_calls() const override { return next_ == nullptr ? 0 : next_->complete_calls(); }
 
  private:
@@ -226,6 +229,7 @@ class ThinkParser : public OutputParser {
     const bool called =
         end == AnswerEnd::kCut ? call_->complete_calls() > 0 : !found_.calls.empty();
     if (!called) return AddReasoning(held_ + rest, out);
+    state_ = State::kContent;
     Append(std::move(found_), out);
   }
 
