@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "engine/call_text.h"
 #include "engine/call_turns.h"
+#include "formats/exact_json.h"
 #include "text/tools/json_call.h"
 
 namespace millrace {
@@ -82,6 +83,15 @@ void PlaceSystem(System place, Messages* messages) {
   AppendContent(&first, content, "\n\n");
 }
 
+// Puts an empty turn of the user before a turn of the assistant that begins the conversation.
+void BeginWithUser(Messages* messages) {
+  const auto first = std::find_if(messages->begin(), messages->end(),
+                                  [](const ChatMessage& one) { return one.role != "system"; });
+  if (first != messages->end() && first->role == "assistant") {
+    messages->insert(first, ChatMessage{.role = "user"});
+  }
+}
+
 void JoinTurns(Messages* messages) {
   Messages joined;
   for (ChatMessage& message : *messages) {
@@ -115,7 +125,9 @@ OrderedJson ContentJson(const ChatMessage& message, const MessageTraits& traits)
 }
 
 OrderedJson CallJson(const ToolCall& call, bool text_arguments) {
-  OrderedJson arguments = text_arguments ? OrderedJson() : ParseOrNull(call.arguments);
+  OrderedJson arguments = text_arguments
+                              ? OrderedJson()
+                              : ParseExact(call.arguments, kCallJson).value_or(OrderedJson());
   if (!arguments.is_object()) arguments = call.arguments;
   return {{"id", call.id},
           {"type", "function"},
@@ -185,6 +197,7 @@ OrderedJson TemplateMessages(const Chat& chat, const TemplateTraits& all_traits,
     AddToolsText(chat.tools, calls, &messages);
   }
   PlaceSystem(traits.system, &messages);
+  if (traits.user_first) BeginWithUser(&messages);
   if (traits.joins_turns) JoinTurns(&messages);
   OrderedJson written = OrderedJson::array();
   for (const ChatMessage& message : messages) written.push_back(MessageJson(message, traits));

@@ -97,7 +97,7 @@ TEST(ThinkingBudgetTest, ReasoningMayBeAtTheBeginningAlone) {
   Write(first, "a");
   EXPECT_EQ(Allowed(first).size(), 3U);
   ASSERT_TRUE(first.Accept(kThinkClose));
-  // What is written afterwards is none, nor is what comes behind other text.
+  // Markers after the reasoning, or behind other text, begin no reasoning.
   ASSERT_TRUE(first.Accept(kThinkOpen));
   Write(first, "abc");
   ThinkingBudget content = make(false);
