@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
 #include "base/strings.h"
 #include "text/tools/output_format.h"
@@ -622,6 +625,44 @@ TEST(OutputParserTest, LosesNoTextThatIsNoCall) {
     for (int i = 0; i < 40; ++i) text += "<>|[{}]\"\\tool_callTHINK/ä\n: ,"[random() % 30];
     const Whole whole = Parse(*OutputFormat::Choose("", "hermes", "qwen3"), false, {text});
     ASSERT_EQ(whole.content, text);
+  }
+}
+
+TEST(OutputParserTest, ArgumentsInLiteralsAreJsonWhateverIsWritten) {
+  std::mt19937 random(3);
+  const std::pair<const char*, const char*> forms[] = {
+      {"lfm2", "<|tool_call_start|>[f("},
+      {"gemma4", "<|tool_call>call:f{"},
+      {"functiongemma", "<start_function_call>call:g{"}};
+  const std::string pieces[] = {
+      "a",    "=",  "'",  "\"",     "\\",       ",",  "[",      "]",        "(",     ")",
+      "{",    "}",  ":",  " ",      "\n",       "1",  "x4",     "u00",      "ud83d", "None",
+      "True", "r'", "-.", "<|\"|>", "<escape>", "<|", "\"\"\"", "\xc3\xa4", "_0"};
+  for (int round = 0; round < 6000; ++round) {
+    const auto& [name, begin] = forms[round % 3];
+    const OutputFormat format = *OutputFormat::Choose("", name, "none");
+    std::string text = begin;
+    for (unsigned i = random() % 30; i > 0; --i) text += pieces[random() % std::size(pieces)];
+    const Whole whole = Parse(format, false, {text});
+    ASSERT_FALSE(whole.calls.empty()) << text;
+    const std::string& call = whole.calls[0];
+    ASSERT_TRUE(nlohmann::json::accept(call.substr(2, call.size() - 3))) << text << "\n" << call;
+    ASSERT_EQ(Parse(format, false, Split(text, random)), whole) << text;
+  }
+}
+
+TEST(OutputParserTest, StringsInLiteralsComeAsTheyAreWritten) {
+  for (const auto& [name, begin] : {std::pair{"lfm2", "<|tool_call_start|>[f(s='"},
+                                    {"gemma4", "<|tool_call>call:f{s:<|\"|>"}}) {
+    const OutputFormat format = *OutputFormat::Choose("", name, "none");
+    const auto parser = MakeParser(format, false);
+    OutputDelta delta;
+    parser->Add(begin, &delta);
+    for (int i = 0; i < 10; ++i) {
+      OutputDelta piece;
+      parser->Add("line \"a\"\n", &piece);
+      ASSERT_EQ(piece.calls.size(), 1U) << name;
+    }
   }
 }
 
