@@ -40,6 +40,7 @@ TEST(OutputFormatTest, TheTemplateChooses) {
   EXPECT_EQ(ToolsOf("<|start_header_id|> [name1(params_name1=value1)]"), "pythonic");
   EXPECT_EQ(ToolsOf("<|im_start|> <function_calls>"), "olmo3");
   EXPECT_EQ(ToolsOf("<use_mcp_tool> <tool_call>"), "mirothinker");
+  EXPECT_EQ(ToolsOf("'<|tool|>' + message['tools'] + '<|/tool|>'"), "phi4_mini_json");
   EXPECT_EQ(ReasoningOf("<|channel>thought\n<channel|>"), "gemma4");
   EXPECT_EQ(ToolsOf("plain"), "");
   EXPECT_EQ(ReasoningOf("<|im_start|> '<think>\\n\\n</think>'"), "qwen3");

@@ -557,6 +557,14 @@ const std::vector<Case>& Cases() {
        "<arguments>\n{\"a\": 1}\n</arguments>\n<server_name>t</server_name>\n<tool_name>g"
        "</tool_name>\n<arguments>\n{}\n</arguments>\n</use_mcp_tool>",
        {"I look.", "", {"f({\"a\": 1})", "g({})"}}},
+      {"phi4_mini_json",
+       "none",
+       R"(<|tool_call|>[{"name": "f", "arguments": {"a": 1}}]<|/tool_call|>)",
+       {"", "", {"f({\"a\": 1})"}}},
+      {"phi4_mini_json",
+       "none",
+       R"(functools[{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}])",
+       {"", "", {"f({\"a\": 1})", "g({})"}}},
       // Recipients.
       {"functionary_v32", "none", "all\nHello.\n", {"Hello.\n", "", {}}},
       {"functionary_v32", "none", "f\n{\"a\": 1}", {"", "", {"f({\"a\": 1})"}}},

@@ -234,6 +234,13 @@ ToolFormat Functionary32() {
   return format;
 }
 
+// Prompts as vLLM has them ask for a word before the list.
+ToolFormat Phi4Mini() {
+  return Marked("phi4_mini_json",
+                {.open = {"<|tool_call|>", "functools["}, .close = {"<|/tool_call|>"}},
+                "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ");
+}
+
 ToolFormat MiroThinker() {
   return Marked("mirothinker",
                 {.open = {"<use_mcp_tool>", "<server_name>"},
@@ -293,6 +300,7 @@ constexpr ToolSign kToolSigns[] = {
     {"<function=", Functionary},
     {"<minimax:tool_call>", MiniMax},
     {"<arg_key>", [] { return Glm(true); }},
+    {"<|tool|>", Phi4Mini},
     {"<|tool_call|>", Granite},
     {"<tool_call>", Hermes},
     {"<|python_tag|>", Llama3},
@@ -337,6 +345,7 @@ constexpr ToolName kToolNames[] = {
     {"gemma4", Gemma4},
     {"functiongemma", FunctionGemma},
     {"mirothinker", MiroThinker},
+    {"phi4_mini_json", Phi4Mini},
 };
 
 }  // namespace
