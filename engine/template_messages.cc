@@ -21,7 +21,7 @@ using Messages = std::vector<ChatMessage>;
 using System = MessageTraits::System;
 
 OrderedJson ParseOrNull(const std::string& text) {
-  return ParseOrdered(text, kCallJson).value_or(OrderedJson());
+  return ParseExact(text, kCallJson).value_or(OrderedJson());
 }
 
 void PutReasoningInContent(const OutputFormat& output, Messages* messages) {
@@ -44,7 +44,7 @@ void AddToolsText(const std::string& tools, const ToolFormat& format, Messages* 
   std::string text =
       "You can call functions. Each line between <tools> and </tools> describes one as a JSON "
       "object:\n<tools>\n";
-  for (const OrderedJson& tool : ParseOrNull(tools)) text += tool.dump() + "\n";
+  for (const OrderedJson& tool : ParseOrNull(tools)) text += DumpExact(tool) + "\n";
   const bool elements = format.kind == ToolFormat::Kind::kXml;
   const bool literals = format.marked.arguments != ArgumentForm::kJson;
   const ToolCall example = {
@@ -125,9 +125,7 @@ OrderedJson ContentJson(const ChatMessage& message, const MessageTraits& traits)
 }
 
 OrderedJson CallJson(const ToolCall& call, bool text_arguments) {
-  OrderedJson arguments = text_arguments
-                              ? OrderedJson()
-                              : ParseExact(call.arguments, kCallJson).value_or(OrderedJson());
+  OrderedJson arguments = text_arguments ? OrderedJson() : ParseOrNull(call.arguments);
   if (!arguments.is_object()) arguments = call.arguments;
   return {{"id", call.id},
           {"type", "function"},
@@ -166,7 +164,7 @@ OrderedJson ToolsVariable(const std::string& tools, const ToolsTraits& traits) {
     }
     if (traits.functions) tool = OrderedJson(function);
   }
-  if (traits.as_text) return list.dump();
+  if (traits.as_text) return DumpExact(list);
   return list;
 }
 

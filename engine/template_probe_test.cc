@@ -390,6 +390,15 @@ TEST(TemplateProbeTest, LongIntegersOfCallsAreWrittenAsTheyCame) {
                         R"("f": 1.5, "u": 18446744073709551615})"));
 }
 
+TEST(TemplateProbeTest, LongIntegersOfToolsAreWrittenAsTheyCame) {
+  const std::string tools =
+      R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object",)"
+      R"("properties":{"n":{"type":"integer","maximum":123456789012345678901234567890}}}}}])";
+  const Chat chat = Say({{.role = "user", .content = "u"}}, tools);
+  EXPECT_THAT(Render(kToolTurns, chat), HasSubstr("123456789012345678901234567890"));
+  EXPECT_THAT(Render(kTurns, chat), HasSubstr("\"maximum\":123456789012345678901234567890}"));
+}
+
 TEST(TemplateProbeTest, CallsThatALiteralTemplateDoesNotWriteAreLiterals) {
   const std::string listing =
       "{% if tools %}List of tools: [{{ tools | map('tojson') | join(', ') }}]{% endif %}"

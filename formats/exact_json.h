@@ -2,6 +2,7 @@
 #ifndef MILLRACE_FORMATS_EXACT_JSON_H_
 #define MILLRACE_FORMATS_EXACT_JSON_H_
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,9 @@ absl::StatusOr<OrderedJson> ParseExact(std::string_view text, const JsonLimits& 
 
 // Returns the digits of an integer that ParseExact has kept so; "" for any other text.
 std::string_view KeptInteger(std::string_view text);
+
+// Returns a value of ParseExact as JSON text.
+std::string DumpExact(const OrderedJson& value);
 
 }  // namespace millrace
 

@@ -185,6 +185,21 @@ std::string_view KeptInteger(std::string_view text) {
   return IsInteger(text) ? text : std::string_view();
 }
 
+std::string DumpExact(const OrderedJson& value) {
+  std::string text = value.dump();
+  const std::string mark = StrCat("\"", kIntegerMark);
+  for (size_t at = 0; (at = text.find(mark, at)) != text.npos; ++at) {
+    const size_t digits = at + mark.size();
+    const size_t end = text.find_first_not_of("-0123456789", digits);
+    // Within another text the quotation mark behind the digits is escaped.
+    if (end == text.npos || text[end] != '"') continue;
+    if (!IsInteger(std::string_view(text).substr(digits, end - digits))) continue;
+    text.erase(end, 1);
+    text.erase(at, mark.size());
+  }
+  return text;
+}
+
 const Json* FindField(const Json& object, std::string_view name) {
   const auto it = object.find(name);
   return it == object.end() || it->is_null() ? nullptr : &*it;

@@ -328,6 +328,17 @@ def test_a_budget_ends_the_reasoning_in_a_channel(answers):
     assert message.reasoning_content == "Is it blue?" and message.tool_calls[0].function.name == "get_time"
 
 
+def test_long_integers_pass_unchanged(start_server):
+    http = start_server("--device", "fake").http
+    digits = "123456789012345678901234567890"
+    call = '{"id": "c", "type": "function", "function": {"name": "get_time", "arguments": %s}}'
+    for arguments in ('"{\\"n\\": %s}"' % digits, '{"n": %s}' % digits):
+        body = '{"model": "fake", "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": null, "tool_calls": [%s]}, %s]}' % (
+            call % arguments, '{"role": "tool", "tool_call_id": "c", "content": "r"}')
+        tokens = httpx.post(http + "/tokenize", content=body, headers={"content-type": "application/json"}).json()["tokens"]
+        assert digits in bytes(token for token in tokens if token < 256).decode()
+
+
 def test_a_budget_needs_reasoning_that_is_known(answers):
     client = answers(THOUGHTS, "--reasoning-parser", "none")
     with pytest.raises(openai.BadRequestError, match="thinking_token_budget"):

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "formats/exact_json.h"
 #include "server/http/api_error.h"
 
 namespace millrace {
@@ -133,7 +134,7 @@ absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice, bool
   }
   // A model that is not shown any tools calls none.
   if (choice.kind == ToolChoice::Kind::kNone) return absl::OkStatus();
-  std::string text = tools.dump();
+  std::string text = DumpExact(tools);
   if (text.size() > kMaxToolsBytes) {
     return FieldError(
         "tools", "invalid_value",
