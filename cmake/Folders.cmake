@@ -106,7 +106,7 @@ millrace_folder(server          SEES base config formats hub/hub.h hub/cached_mo
 millrace_folder(server/console  SEES                               USES)
 # The two endpoints of the Open Inference Protocol share server/kserve.
 millrace_folder(server/kserve   SEES ${_endpoint} executors/tensor_model.h USES absl)
-millrace_folder(server/http     SEES ${_endpoint} server/console server/guard server/kserve server/tls executors/tensor_model.h formats/json.h text/utf8.h text/grammar USES absl boost crypto json prometheus)
+millrace_folder(server/http     SEES ${_endpoint} server/console server/guard server/kserve server/tls executors/tensor_model.h formats/exact_json.h formats/json.h text/utf8.h text/grammar USES absl boost crypto json prometheus)
 # TLS sees sockets and bytes: no protocol above it.
 millrace_folder(server/tls      SEES base                          USES absl boost crypto prometheus)
 # The guard sees bytes: no protocol but HTTP/2's frames, and no server.

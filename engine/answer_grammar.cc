@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/strings.h"
 #include "engine/call_grammar.h"
+#include "engine/call_turns.h"
+#include "text/tools/recipient_parser.h"
 
 namespace millrace {
 namespace {
@@ -25,7 +28,8 @@ absl::StatusOr<GrammarSpec> ForcedCall(const Chat& chat, const Tools& tools,
   const bool any = chat.forced_tool->empty();
   for (const GrammarTool& tool : tools) {
     if (!any && tool.name != *chat.forced_tool) continue;
-    MILLRACE_ASSIGN_OR_RETURN(GrammarSpec call, grammar.Forced(tool, any));
+    MILLRACE_ASSIGN_OR_RETURN(GrammarSpec call,
+                              grammar.Forced(tool, any, CountCalls(chat.messages)));
     calls.push_back(std::move(call));
   }
   return OneOf(std::move(calls));
@@ -140,21 +144,37 @@ absl::StatusOr<std::optional<HeldAnswer>> AnswerGrammar(const AnswerParts& parts
     return held;
   }
   GrammarSpec content;
+  GrammarSpec whole_format = parts.format == nullptr ? GrammarSpec() : *parts.format;
+  const bool addressed = format.tools() != nullptr &&
+                         format.tools()->kind == ToolFormat::Kind::kRecipients &&
+                         parts.start != AnswerStart::kContent;
+  if (addressed) {
+    whole_format = SequenceOf({LiteralSpec(StrCat(kRecipientAll, "\n")), std::move(whole_format)});
+  }
   if (parts.format == nullptr) {
     const bool may_think = parts.start == AnswerStart::kMayThink && format.reasoning() != nullptr;
     MILLRACE_ASSIGN_OR_RETURN(
         content, CallGrammar(format).TextAndCalls(
                      tools, may_think ? format.reasoning()->think.open : std::string()));
   } else if (tools.empty()) {
-    content = *parts.format;
+    content = std::move(whole_format);
   } else {
     MILLRACE_ASSIGN_OR_RETURN(
         GrammarSpec some,
         CallGrammar(format).Calls(tools, parts.parallel_tool_calls ? INT32_MAX : 1));
-    content = OneOf({*parts.format, SequenceOf({ShortSpace(), std::move(some), ShortSpace()})});
+    content =
+        OneOf({std::move(whole_format), SequenceOf({ShortSpace(), std::move(some), ShortSpace()})});
   }
   held.grammar = BehindReasoning(std::move(content), parts, tools, format);
   return held;
+}
+
+GrammarSpec ChannelsAfterReasoning(bool calls) {
+  GrammarSpec content = SequenceOf({LiteralSpec("final"), MarkerSpec("<|message|>")});
+  return SequenceOf(
+      {MarkerSpec("<|end|>"), MarkerSpec("<|start|>"), LiteralSpec("assistant"),
+       MarkerSpec("<|channel|>"),
+       calls ? OneOf({std::move(content), LiteralSpec("commentary")}) : std::move(content)});
 }
 
 }  // namespace millrace

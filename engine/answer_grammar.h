@@ -42,6 +42,10 @@ struct HeldAnswer {
 absl::StatusOr<std::optional<HeldAnswer>> AnswerGrammar(const AnswerParts& parts,
                                                         const OutputFormat& format);
 
+// Returns what ends a message of reasoning in channels and begins the next one: the content, or,
+// with `calls`, one that may be a call.
+GrammarSpec ChannelsAfterReasoning(bool calls);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_ENGINE_ANSWER_GRAMMAR_H_

@@ -365,6 +365,29 @@ std::vector<Form> Forms() {
       {"deepseek_v32", v32("1") + "</｜DSML｜function_calls>",
        v32("x") + "</｜DSML｜function_calls>",
        v32("1") + "<｜DSML｜invoke name=\"g\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"},
+      {"glm47", "<tool_call>f<arg_key>n</arg_key><arg_value>1</arg_value></tool_call>",
+       "<tool_call>f<arg_key>n</arg_key><arg_value>x</arg_value></tool_call>",
+       "<tool_call>f<arg_key>n</arg_key><arg_value>1</arg_value></tool_call><tool_call>g</"
+       "tool_call>"},
+      {"lfm2", "<|tool_call_start|>[f(n=1, s='it\"s')]<|tool_call_end|>",
+       "<|tool_call_start|>[f(n=\"1\")]<|tool_call_end|>",
+       "<|tool_call_start|>[f(n=1), g(x={'a': [True, None]})]<|tool_call_end|>"},
+      {"pythonic", "[f(n=1)]", "[f(n=None)]", "[f(n=1, s=\"x\"), g()]"},
+      {"olmo3", "<function_calls>\nf(n=1)\n</function_calls>",
+       "<function_calls>\nf(n='1')\n</function_calls>",
+       "<function_calls>\nf(n=1)\ng(y=2)\n</function_calls>"},
+      {"gemma4", "<|tool_call>call:f{n:1,s:<|\"|>a \"b\", c<|\"|>}<tool_call|>",
+       "<|tool_call>call:f{n:<|\"|>1<|\"|>}<tool_call|>",
+       "<|tool_call>call:f{n:1}<tool_call|><|tool_call>call:g{x:{y:[true,<|\"|>z<|\"|>]}}<tool_"
+       "call|>"},
+      {"functiongemma", "<start_function_call>call:f{n:1}<end_function_call>",
+       "<start_function_call>call:f{n:<escape>1<escape>}<end_function_call>", ""},
+      {"mirothinker",
+       "<use_mcp_tool>\n<server_name>s-1</server_name>\n<tool_name>f</tool_name>\n<arguments>\n"
+       "{\"n\": 1}\n</arguments>\n</use_mcp_tool>",
+       "<use_mcp_tool>\n<server_name>s-1</server_name>\n<tool_name>f</tool_name>\n<arguments>\n"
+       "{\"n\": []}\n</arguments>\n</use_mcp_tool>",
+       ""},
       {"openai",
        R"(<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"n": 1}<|call|>)",
        R"(<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"n": "x"}<|call|>)",
@@ -396,10 +419,96 @@ TEST(AnswerGrammarTest, AStrictToolIsHeldInEachFormWhereTheModelDecides) {
     EXPECT_TRUE(Takes(inside, "thoughts</think>" + form.call)) << form.parser;
     EXPECT_FALSE(Takes(inside, form.call)) << form.parser;
     // A call after text, where the form has a marker of its own.
-    if (std::string_view(form.parser) == "llama3_json") continue;
+    const std::string_view parser = form.parser;
+    if (parser == "llama3_json" || parser == "pythonic") continue;
     EXPECT_TRUE(Takes(asked, "I look. " + form.call)) << form.parser;
     EXPECT_FALSE(Takes(asked, "I look. " + form.bad)) << form.parser;
   }
+}
+
+TEST(AnswerGrammarTest, MessagesWithRecipientsAreHeld) {
+  const Asked asked = {
+      .chat = WithTools(kTwoTools), .parser = "functionary_v32", .reasoning = "none"};
+  EXPECT_TRUE(Takes(asked, "all\nOnly text."));
+  EXPECT_TRUE(Takes(asked, "f\n{\"n\": 1}"));
+  EXPECT_FALSE(Takes(asked, "f\n{\"n\": \"1\"}"));
+  EXPECT_TRUE(Takes(asked, "all\nI look.>>>f\n{\"n\": 1}>>>g\n{\"any\": [1]}"));
+  EXPECT_FALSE(Takes(asked, "all\nI look.>>>f\n{}"));
+  Asked format = asked;
+  format.format = "yes|no";
+  EXPECT_TRUE(Takes(format, "all\nyes"));
+  EXPECT_TRUE(Takes(format, "f\n{\"n\": 1}"));
+  EXPECT_FALSE(Takes(format, "all\nI look.>>>f\n{\"n\": 1}"));
+  EXPECT_TRUE(Takes(Forced("f"), "functionary_v32", "{\"n\": 1}"));
+  EXPECT_TRUE(Takes(Forced(""), "functionary_v32", "f\n{\"n\": 1}"));
+}
+
+TEST(AnswerGrammarTest, LiteralsAreHeldToTheirSchemas) {
+  const auto takes = [](const char* parser, const std::string& schema, std::string_view value) {
+    const std::string tools =
+        R"([{"function":{"name":"f","strict":true,"parameters":{"properties":{"a":{"type":"integer"},)"
+        R"("v":)" +
+        schema + R"(},"required":["v"]}}}])";
+    return Takes(Forced("f", tools), parser, value);
+  };
+  const auto python = [&](const std::string& schema, const std::string& value) {
+    return takes("lfm2", schema, "(v=" + value + ")");
+  };
+  EXPECT_TRUE(python(R"({"type":"string"})", R"('a "b" \'c\'')"));
+  EXPECT_TRUE(python(R"({"type":"string"})", R"("it's")"));
+  EXPECT_FALSE(python(R"({"type":"string"})", "a"));
+  EXPECT_TRUE(python(R"({"type":"string","pattern":"^[a-z]+$"})", R"("abc")"));
+  EXPECT_FALSE(python(R"({"type":"string","pattern":"^[a-z]+$"})", R"("aBc")"));
+  EXPECT_TRUE(python(R"({"type":["boolean","null"]})", "True"));
+  EXPECT_TRUE(python(R"({"type":["boolean","null"]})", "None"));
+  EXPECT_FALSE(python(R"({"type":["boolean","null"]})", "true"));
+  EXPECT_TRUE(python(R"({"enum":["x y",2,false]})", "'x y'"));
+  EXPECT_TRUE(python(R"({"enum":["x y",2,false]})", "\"x y\""));
+  EXPECT_TRUE(python(R"({"enum":["x y",2,false]})", "False"));
+  EXPECT_FALSE(python(R"({"enum":["x y",2,false]})", "\"z\""));
+  EXPECT_TRUE(
+      python(R"({"type":"object","properties":{"k":{"type":"boolean"}}})", R"({"k": True})"));
+  EXPECT_FALSE(python(R"({"type":"object","properties":{"k":{"type":"boolean"}}})", R"({"x": 1})"));
+  EXPECT_TRUE(takes("lfm2", R"({"type":"integer"})", "(a=-1, v=2)"));
+  EXPECT_FALSE(takes("lfm2", R"({"type":"integer"})", "(a=1)"));
+  EXPECT_FALSE(takes("lfm2", R"({"type":"integer"})", "(v=1, w=2)"));
+  const auto gemma = [&](const std::string& schema, const std::string& value) {
+    return takes("gemma4", schema, "{v:" + value + "}");
+  };
+  EXPECT_TRUE(gemma(R"({"type":"string"})", "<|\"|>a, \"b\"\n}<|\"|>"));
+  EXPECT_FALSE(gemma(R"({"type":"string"})", "\"a\""));
+  EXPECT_TRUE(gemma(R"({"type":"string","pattern":"^[a-z]+$"})", "<|\"|>abc<|\"|>"));
+  EXPECT_FALSE(gemma(R"({"type":"string","pattern":"^[a-z]+$"})", "<|\"|>aBc<|\"|>"));
+  EXPECT_TRUE(gemma(R"({"type":"string","maxLength":2})", "<|\"|>ab<|\"|>"));
+  EXPECT_FALSE(gemma(R"({"type":"string","maxLength":2})", "<|\"|>abc<|\"|>"));
+  EXPECT_TRUE(gemma(R"({"enum":["x y",2,null]})", "<|\"|>x y<|\"|>"));
+  EXPECT_TRUE(gemma(R"({"enum":["x y",2,null]})", "null"));
+  EXPECT_TRUE(
+      gemma(R"({"type":"array","items":{"type":"object","properties":{"k":{"type":"string"}}}})",
+            "[{k:<|\"|>1<|\"|>},{}]"));
+  // The quotation mark may be a special token.
+  EXPECT_TRUE(gemma(R"({"type":"string"})",
+                    "\xff<|\"|>\xfe"
+                    "a"
+                    "\xff<|\"|>\xfe"));
+  // Alternatives of all arguments, and what cannot be held.
+  const std::string either = R"([{"function":{"name":"f","strict":true,"parameters":{"anyOf":[
+      {"properties":{"a":{"type":"integer"}},"required":["a"]},
+      {"properties":{"b":{"type":"integer"}},"required":["b"]}]}}}])";
+  EXPECT_TRUE(Takes(Forced("f", either), "pythonic", "(b=1)"));
+  EXPECT_FALSE(Takes(Forced("f", either), "pythonic", "()"));
+  EXPECT_FALSE(Made({.chat = Forced("f", R"([{"function":{"name":"f","strict":true,
+                       "parameters":{"enum":[{"a":1}]}}}])"),
+                     .parser = "lfm2"})
+                   .ok());
+}
+
+TEST(AnswerGrammarTest, AForcedCallHasTheNumberThatTheConversationGivesIt) {
+  Chat chat = Forced("");
+  chat.messages = {{.role = "user", .content = "q"},
+                   {.role = "assistant", .tool_calls = {{.name = "g"}, {.name = "f"}}}};
+  EXPECT_TRUE(Takes(chat, "kimi_k2", R"(f:2<|tool_call_argument_begin|>{"n": 1})"));
+  EXPECT_FALSE(Takes(chat, "kimi_k2", R"(f:0<|tool_call_argument_begin|>{"n": 1})"));
 }
 
 TEST(AnswerGrammarTest, AListOfMistralsIsHeldToo) {

@@ -87,7 +87,15 @@ void AnswerText::Add(const StepResult& result, const TokenResult& token, bool is
     AddText(detokenizer_.Add(token.token), event);
   }
   // Its markers belong to the reasoning.
-  if (reasons || (parser_ != nullptr && parser_->in_reasoning())) ++num_reasoning_tokens_;
+  if (reasons || (parser_ != nullptr && parser_->in_reasoning())) CountReasoning();
+}
+
+// Counts a token of the reasoning. Those that may be a call's wait until that is decided.
+void AnswerText::CountReasoning() {
+  ++num_undecided_tokens_;
+  if (!parser_->may_be_call()) {
+    num_reasoning_tokens_ += std::exchange(num_undecided_tokens_, 0);
+  }
 }
 
 void AnswerText::Emit(std::string_view text, OutputEvent* event) {
@@ -114,6 +122,8 @@ void AnswerText::FinishParsing(AnswerEnd end, OutputEvent* event) {
   if (parser_ == nullptr) return;
   OutputDelta delta = std::exchange(begun_, OutputDelta());
   parser_->Finish(end, &delta);
+  // A call is the end of the reasoning in which it stands.
+  if (parser_->in_reasoning()) num_reasoning_tokens_ += std::exchange(num_undecided_tokens_, 0);
   Move(std::move(delta), event);
 }
 

@@ -62,6 +62,7 @@ class AnswerText {
   std::optional<double> mean_logprob() const;
 
  private:
+  void CountReasoning();
   void AddText(const std::string& text, OutputEvent* event);
   void AddOutsideReasoning(std::string_view text, OutputEvent* event);
   void Emit(std::string_view text, OutputEvent* event);
@@ -80,6 +81,7 @@ class AnswerText {
   bool one_call_ = false;
   bool called_ = false;
   int32_t num_reasoning_tokens_ = 0;
+  int32_t num_undecided_tokens_ = 0;  // at the end of the reasoning: they may be a call's
   int32_t num_logprobs_ = 0;
   double sum_logprobs_ = 0;
   std::vector<TokenDetail> scored_;  // of the prompt's second token and so on

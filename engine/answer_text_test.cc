@@ -177,5 +177,29 @@ TEST(AnswerTextTest, OneCallIsOneInAThoughtThatNeverCloses) {
   EXPECT_EQ(event.calls[0].name, "f");
 }
 
+TEST(AnswerTextTest, ACallInAThoughtThatNeverClosesIsNoReasoning) {
+  const ByteTokenizer tokenizer;
+  GenerateRequest request;
+  const auto format = *OutputFormat::Choose("", "hermes", "qwen3");
+  const auto count = [&](const std::string& text) {
+    AnswerText answer(&tokenizer, &request);
+    answer.Parse(format.MakeParser({.tools = true, .reasoning = true, .inside_reasoning = true}),
+                 "", nullptr, /*one_call=*/false);
+    OutputEvent event;
+    for (const char c : text) {
+      answer.Add(StepResult(), {.token = c}, /*is_stop_token=*/false, &event);
+    }
+    answer.Flush(&event);
+    answer.FinishParsing(AnswerEnd::kWhole, &event);
+    return answer.num_reasoning_tokens();
+  };
+  const std::string call = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
+  EXPECT_EQ(count("Hm." + call), 3);
+  EXPECT_EQ(count("Hm." + call + "</think>Yes."), static_cast<int>(call.size()) + 11);
+  EXPECT_EQ(count("Hm.<tool_call>no call"), 21);
+  EXPECT_EQ(count("Hm.</think>" + call), 11);
+  EXPECT_EQ(count("Hm.<tool"), 8);
+}
+
 }  // namespace
 }  // namespace millrace

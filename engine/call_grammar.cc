@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "text/tools/json_call.h"
+#include "text/tools/recipient_parser.h"
 
 namespace millrace {
 namespace {
@@ -124,17 +125,26 @@ GrammarSpec CallGrammar::AnyMarker(const std::vector<std::string>& markers) cons
 absl::StatusOr<GrammarSpec> CallGrammar::Arguments(const GrammarTool& tool, Hold hold) const {
   if (tool.text.has_value()) return TextArgument(*tool.text);
   if (tools_.kind == ToolFormat::Kind::kXml) return Elements(tool, hold);
-  if (hold == Hold::kFree) return GrammarSpec{.kind = Kind::kJsonObject};
+  const ArgumentForm form = tools_.marked.arguments;
+  const bool literals = form != ArgumentForm::kJson;
+  if (hold == Hold::kFree && !literals) return GrammarSpec{.kind = Kind::kJsonObject};
   OrderedJson schema = tool.parameters;
+  if (hold == Hold::kFree) schema = {{"type", "object"}};
   // A function without parameters has none.
   if (!schema.is_object() || schema.empty()) {
     schema = {{"type", "object"}, {"properties", OrderedJson::object()}};
   }
   if (hold == Hold::kLenient || !schema.contains("type")) schema["type"] = "object";
-  return GrammarSpec{.kind = Kind::kJsonSchema,
-                     .text = schema.dump(),
-                     .closed = true,
-                     .lenient = hold == Hold::kLenient};
+  GrammarSpec arguments{.kind = literals ? Kind::kArguments : Kind::kJsonSchema,
+                        .text = schema.dump(),
+                        .closed = true,
+                        .lenient = hold != Hold::kStrict};
+  if (!literals) return arguments;
+  arguments.notation = python()                       ? Notation::kPython
+                       : form == ArgumentForm::kGemma ? Notation::kGemma
+                                                      : Notation::kFunctionGemma;
+  return SequenceOf(
+      {LiteralSpec(python() ? "(" : "{"), std::move(arguments), LiteralSpec(python() ? ")" : "}")});
 }
 
 // The argument of a tool that takes a text of this grammar.
@@ -156,9 +166,10 @@ GrammarSpec CallGrammar::TextArgument(GrammarSpec text) const {
 
 // ---- Calls ----
 
-absl::StatusOr<GrammarSpec> CallGrammar::Forced(const GrammarTool& tool, bool with_name) const {
+absl::StatusOr<GrammarSpec> CallGrammar::Forced(const GrammarTool& tool, bool with_name,
+                                                size_t calls_before) const {
   std::vector<GrammarSpec> parts;
-  if (with_name) parts.push_back(Text(StrCat(tool.name, tools_.arguments_begin)));
+  if (with_name) parts.push_back(Text(StrCat(tool.name, tools_.AfterName(calls_before))));
   MILLRACE_ASSIGN_OR_RETURN(GrammarSpec arguments,
                             Arguments(tool, tool.strict ? Hold::kStrict : Hold::kLenient));
   parts.push_back(std::move(arguments));
@@ -198,14 +209,17 @@ absl::StatusOr<GrammarSpec> CallGrammar::ObjectCall(const GrammarTool& tool, Hol
 absl::StatusOr<GrammarSpec> CallGrammar::HeaderCall(const GrammarTool& tool, Hold hold) const {
   const MarkedFormat& form = tools_.marked;
   std::string_view before = tools_.call_begins;
-  for (const std::string& open : form.open) before = WithoutPrefix(before, open);
-  std::string_view after = tools_.arguments_begin;
-  std::vector<GrammarSpec> parts = {MarkerSpec(form.open.back()), Text(before),
-                                    LiteralSpec(tool.name)};
-  if (after.starts_with(":0")) {  // the number of the call
-    parts.push_back(RegexSpec(":[0-9]{1,3}"));
-    after.remove_prefix(2);
+  for (const std::string& open : form.open) before = WithoutPrefix(Trim(before), open);
+  const std::string_view after = tools_.arguments_begin;
+  std::vector<GrammarSpec> parts = {MarkerSpec(form.open.back())};
+  // MiroThinker's calls name a server, which may be any.
+  if (const size_t server = before.find("</server_name>"); server != before.npos) {
+    parts.push_back(RegexSpec("[^<\\n]{1,64}"));
+    before.remove_prefix(server);
   }
+  parts.push_back(Text(before));
+  parts.push_back(LiteralSpec(tool.name));
+  if (tools_.numbered) parts.push_back(RegexSpec(":[0-9]{1,3}"));
   const auto id = std::find(form.after_name.begin(), form.after_name.end(), "[CALL_ID]");
   if (id != form.after_name.end()) {
     parts.push_back(OptionalPart(SequenceOf({MarkerSpec(*id), RegexSpec("[A-Za-z0-9]{1,32}")})));
@@ -225,6 +239,18 @@ absl::StatusOr<GrammarSpec> CallGrammar::HeaderCall(const GrammarTool& tool, Hol
   return SequenceOf(std::move(parts));
 }
 
+// f(a=1)
+absl::StatusOr<GrammarSpec> CallGrammar::PythonCall(const GrammarTool& tool, Hold hold) const {
+  MILLRACE_ASSIGN_OR_RETURN(GrammarSpec arguments, Arguments(tool, hold));
+  return SequenceOf({LiteralSpec(tool.name), std::move(arguments)});
+}
+
+// f, a line break, {…}
+absl::StatusOr<GrammarSpec> CallGrammar::RecipientCall(const GrammarTool& tool, Hold hold) const {
+  MILLRACE_ASSIGN_OR_RETURN(GrammarSpec arguments, Arguments(tool, hold));
+  return SequenceOf({LiteralSpec(StrCat(tool.name, "\n")), std::move(arguments)});
+}
+
 // <function=f>…</function>
 absl::StatusOr<GrammarSpec> CallGrammar::ElementCall(const GrammarTool& tool, Hold hold) const {
   MILLRACE_ASSIGN_OR_RETURN(GrammarSpec elements, Arguments(tool, hold));
@@ -233,9 +259,30 @@ absl::StatusOr<GrammarSpec> CallGrammar::ElementCall(const GrammarTool& tool, Ho
                      Text(tools_.xml.call_close)});
 }
 
+// [f(a=1), g()] between markers; or a call on each line.
+absl::StatusOr<GrammarSpec> CallGrammar::PythonSection(const std::vector<GrammarTool>& tools,
+                                                       int32_t most) const {
+  const bool list = tools_.call_begins.ends_with('[');
+  GrammarSpec calls;
+  if (list) {
+    MILLRACE_ASSIGN_OR_RETURN(calls, BareCalls(tools, most));
+  } else {
+    MILLRACE_ASSIGN_OR_RETURN(std::vector<GrammarSpec> each,
+                              EachTool(tools, &CallGrammar::PythonCall));
+    calls = Several(OneOf(std::move(each)), "\\n{1,2}", most);
+  }
+  // A marker of several that may stand before calls need not have a counterpart.
+  GrammarSpec close = SequenceOf({ShortSpace(), AnyMarker(tools_.marked.close)});
+  const bool pairs = tools_.marked.open.size() == tools_.marked.close.size();
+  return Several(SequenceOf({AnyMarker(tools_.marked.open), ShortSpace(), std::move(calls),
+                             pairs ? std::move(close) : OptionalPart(std::move(close))}),
+                 kSpace, most);
+}
+
 // Returns calls and the markers around them.
 absl::StatusOr<GrammarSpec> CallGrammar::Section(const std::vector<GrammarTool>& tools,
                                                  int32_t most) const {
+  if (python()) return PythonSection(tools, most);
   const bool elements = tools_.kind == ToolFormat::Kind::kXml;
   const bool objects = !elements && tools_.call_begins.find('{') != std::string::npos;
   if (!objects) {
@@ -271,6 +318,13 @@ absl::StatusOr<GrammarSpec> CallGrammar::Section(const std::vector<GrammarTool>&
 // Returns calls without a marker before them.
 absl::StatusOr<GrammarSpec> CallGrammar::BareCalls(const std::vector<GrammarTool>& tools,
                                                    int32_t most) const {
+  if (python()) {
+    MILLRACE_ASSIGN_OR_RETURN(std::vector<GrammarSpec> calls,
+                              EachTool(tools, &CallGrammar::PythonCall));
+    return SequenceOf({RegexSpec(StrCat("\\[", kSpace)),
+                       Several(OneOf(std::move(calls)), StrCat(kSpace, ",", kSpace), most),
+                       RegexSpec(StrCat(kSpace, "\\]"))});
+  }
   MILLRACE_ASSIGN_OR_RETURN(std::vector<GrammarSpec> calls,
                             EachTool(tools, &CallGrammar::ObjectCall));
   return Several(OneOf(std::move(calls)), StrCat(kSpace, "[;,]?", kSpace), most);
@@ -278,6 +332,11 @@ absl::StatusOr<GrammarSpec> CallGrammar::BareCalls(const std::vector<GrammarTool
 
 absl::StatusOr<GrammarSpec> CallGrammar::Calls(const std::vector<GrammarTool>& tools,
                                                int32_t most) const {
+  if (recipients()) {
+    MILLRACE_ASSIGN_OR_RETURN(std::vector<GrammarSpec> calls,
+                              EachTool(tools, &CallGrammar::RecipientCall));
+    return Several(OneOf(std::move(calls)), StrCat(kSpace, kRecipientOpen), most);
+  }
   std::vector<GrammarSpec> ways;
   if (tools_.marked.bare && tools_.kind == ToolFormat::Kind::kMarked) {
     MILLRACE_ASSIGN_OR_RETURN(GrammarSpec bare, BareCalls(tools, most));
@@ -292,12 +351,26 @@ absl::StatusOr<GrammarSpec> CallGrammar::Calls(const std::vector<GrammarTool>& t
 
 absl::StatusOr<GrammarSpec> CallGrammar::TextAndCalls(const std::vector<GrammarTool>& tools,
                                                       std::string_view not_first) const {
+  if (recipients()) {
+    MILLRACE_ASSIGN_OR_RETURN(std::vector<GrammarSpec> messages,
+                              EachTool(tools, &CallGrammar::RecipientCall));
+    messages.push_back(SequenceOf(
+        {LiteralSpec(StrCat(kRecipientAll, "\n")), TextWithout({std::string(kRecipientOpen)})}));
+    return Several(OneOf(std::move(messages)), StrCat(kSpace, kRecipientOpen), INT32_MAX);
+  }
   const bool bare = tools_.marked.bare && tools_.kind == ToolFormat::Kind::kMarked;
   const GrammarSpec text = TextWithout(tools_.Opens());
   std::vector<GrammarSpec> marked = {text};
-  // An object at the start is a call.
+  // An object at the start is a call, and so is a list that begins as one of calls does.
   if (bare) {
     std::string regex = "(?![ \\t\\r\\n]*\\{)";
+    if (python()) {
+      std::string names;
+      for (const GrammarTool& tool : tools) {
+        names += StrCat(names.empty() ? "" : "|", EscapedRegex(tool.name));
+      }
+      regex = StrCat("(?![ \\t\\r\\n]*\\[[\\[\\],; \\t\\r\\n]*(\\{|(", names, ")\\())");
+    }
     if (!not_first.empty()) regex += StrCat("(?![ \\t\\r\\n]*", EscapedRegex(not_first), ")");
     for (const std::string& opening : tools_.Opens()) {
       regex += StrCat("(?![^]*", EscapedRegex(opening), ")");

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_ENGINE_CALL_GRAMMAR_H_
 #define MILLRACE_ENGINE_CALL_GRAMMAR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -50,8 +51,9 @@ class CallGrammar {
 
   // Returns the rest of a call whose beginning the prompt has: from the name on, or from the
   // arguments on. Those of a tool that is not strict are held to what of its schema can be
-  // enforced.
-  absl::StatusOr<GrammarSpec> Forced(const GrammarTool& tool, bool with_name) const;
+  // enforced. `calls_before`: the calls in the conversation.
+  absl::StatusOr<GrammarSpec> Forced(const GrammarTool& tool, bool with_name,
+                                     size_t calls_before) const;
 
   // Returns one to `most` calls, as the model writes them of its own accord. The arguments of a
   // tool that is not strict are any.
@@ -91,11 +93,17 @@ class CallGrammar {
       const std::vector<GrammarTool>& tools,
       absl::StatusOr<GrammarSpec> (CallGrammar::*make)(const GrammarTool&, Hold) const) const;
   absl::StatusOr<GrammarSpec> ObjectCall(const GrammarTool& tool, Hold hold) const;
+  absl::StatusOr<GrammarSpec> PythonCall(const GrammarTool& tool, Hold hold) const;
+  absl::StatusOr<GrammarSpec> RecipientCall(const GrammarTool& tool, Hold hold) const;
   absl::StatusOr<GrammarSpec> HeaderCall(const GrammarTool& tool, Hold hold) const;
   absl::StatusOr<GrammarSpec> ElementCall(const GrammarTool& tool, Hold hold) const;
   absl::StatusOr<GrammarSpec> Section(const std::vector<GrammarTool>& tools, int32_t most) const;
   absl::StatusOr<GrammarSpec> BareCalls(const std::vector<GrammarTool>& tools, int32_t most) const;
+  absl::StatusOr<GrammarSpec> PythonSection(const std::vector<GrammarTool>& tools,
+                                            int32_t most) const;
   GrammarSpec AnyMarker(const std::vector<std::string>& markers) const;
+  bool python() const { return tools_.marked.arguments == ArgumentForm::kPython; }
+  bool recipients() const { return tools_.kind == ToolFormat::Kind::kRecipients; }
 
   const ToolFormat& tools_;
   std::vector<std::string> markers_;

@@ -1,9 +1,12 @@
 #include "engine/call_text.h"
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/strings.h"
 #include "text/tools/json_call.h"
+#include "text/tools/literal_reader.h"
+#include "text/tools/recipient_parser.h"
 
 namespace millrace {
 namespace {
@@ -21,23 +24,52 @@ std::string Elements(const XmlFormat& xml, std::string_view arguments) {
   return text;
 }
 
-}  // namespace
+std::string Literals(ArgumentForm form, std::string_view arguments) {
+  const auto object = ParseOrdered(arguments, kCallJson);
+  if (!object.ok() || !object->is_object()) return std::string(arguments);
+  return ArgumentsText(form, *object);
+}
 
-std::string CallText(const ToolFormat& format, std::string_view name, std::string_view arguments) {
-  const std::string begin = StrCat(format.call_begins, name, format.arguments_begin);
+// Writes calls in one list, or a call on each line.
+std::string PythonCalls(const ToolFormat& format, absl::Span<const ToolCall> calls) {
+  const bool list = format.call_begins.ends_with('[');
+  std::string text = format.call_begins;
+  for (const ToolCall& call : calls) {
+    if (&call != &calls.front()) text += list ? ", " : "\n";
+    text += StrCat(call.name, "(", Literals(ArgumentForm::kPython, call.arguments), ")");
+  }
+  text += list ? "]" : "\n";
+  // A list without a marker before it has none behind it.
+  if (format.call_begins != "[") text += format.marked.close.front();
+  return text;
+}
+
+// Returns one call with all that stands around it.
+std::string CallText(const ToolFormat& format, const ToolCall& call, size_t before) {
+  const std::string& arguments = call.arguments;
+  const std::string begin = StrCat(format.call_begins, call.name, format.AfterName(before));
+  if (format.kind == ToolFormat::Kind::kRecipients) {
+    return StrCat(kRecipientOpen, begin, arguments);
+  }
+  const ArgumentForm form = format.marked.arguments;
+  if (form != ArgumentForm::kJson) {
+    return StrCat(begin, "{", Literals(form, arguments), "}", format.marked.close.front());
+  }
   if (format.kind == ToolFormat::Kind::kHarmony) return StrCat(begin, arguments, "<|call|>");
   if (format.kind == ToolFormat::Kind::kXml) {
     std::string text = StrCat(begin, Elements(format.xml, arguments), format.xml.call_close);
     for (const std::string& around : format.xml.dropped) {
-      // What opens the call has a counterpart.
+      // The marker that opens the call has a counterpart, which closes it.
       if (format.call_begins.starts_with(around)) text += StrCat("\n</", around.substr(1));
     }
     return text;
   }
   std::string text = StrCat(begin, arguments);
   if (format.marked.header) {
-    if (format.arguments_begin.find("```") != std::string::npos) text += "\n```";
-    for (const std::string& close : format.marked.close) text += close;
+    const bool fenced = format.arguments_begin.find("```") != std::string::npos;
+    if (fenced) text += "\n```";
+    const std::string_view line = !fenced && format.arguments_begin.ends_with('\n') ? "\n" : "";
+    for (const std::string& close : format.marked.close) text += StrCat(line, close);
     return text;
   }
   text += '}';
@@ -46,6 +78,18 @@ std::string CallText(const ToolFormat& format, std::string_view name, std::strin
     text += ']';
   }
   if (format.marked.close.size() == 1) text += StrCat("\n", format.marked.close[0]);
+  return text;
+}
+
+}  // namespace
+
+std::string CallsText(const ToolFormat& format, absl::Span<const ToolCall> calls, size_t before) {
+  if (format.marked.arguments == ArgumentForm::kPython) return PythonCalls(format, calls);
+  std::string text;
+  for (const ToolCall& call : calls) {
+    if (!text.empty()) text += '\n';
+    text += CallText(format, call, before++);
+  }
   return text;
 }
 

@@ -2,16 +2,19 @@
 #ifndef MILLRACE_ENGINE_CALL_TEXT_H_
 #define MILLRACE_ENGINE_CALL_TEXT_H_
 
+#include <cstddef>
 #include <string>
-#include <string_view>
 
-#include "text/tools/output_format.h"
+#include "absl/types/span.h"
+#include "engine/request.h"
+#include "text/tools/tool_format.h"
 
 namespace millrace {
 
-// Returns a call in this format. `arguments` is a JSON object, of which formats with an element for
-// each argument take the members; any other text stands in the place of the arguments.
-std::string CallText(const ToolFormat& format, std::string_view name, std::string_view arguments);
+// Returns the calls of one turn in this format. Arguments are JSON objects, of which formats with
+// an element or a name for each argument take the members; any other text stands in their place.
+// `before`: the calls of the turns before.
+std::string CallsText(const ToolFormat& format, absl::Span<const ToolCall> calls, size_t before);
 
 }  // namespace millrace
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "formats/json.h"
+#include "text/tools/output_format.h"
 
 namespace millrace {
 namespace {
@@ -22,7 +23,8 @@ TEST(CallTextTest, IsReadByTheParserOfItsFormat) {
          .signatures = {{"get_time", R"({"type":"object","properties":{"zone":{"type":"string"},)"
                                      R"("days":{"type":"array"}}})"}}});
     OutputDelta read;
-    parser->Add(CallText(*format->tools(), "get_time", arguments), &read);
+    const ToolCall call = {.name = "get_time", .arguments = arguments};
+    parser->Add(CallsText(*format->tools(), {call}, 0), &read);
     parser->Finish(AnswerEnd::kWhole, &read);
     EXPECT_EQ(read.content, "");
     std::string called;

@@ -37,10 +37,11 @@ std::string NineLetters(const std::string& id) {
 }
 
 void WriteCallsAsText(const ToolFormat& format, Messages* messages) {
+  size_t count = 0;
   for (ChatMessage& message : *messages) {
-    for (const ToolCall& call : message.tool_calls) {
-      AppendContent(&message, CallText(format, call.name, call.arguments), "\n");
-    }
+    if (message.tool_calls.empty()) continue;
+    AppendContent(&message, CallsText(format, message.tool_calls, count), "\n");
+    count += message.tool_calls.size();
     message.tool_calls.clear();
   }
 }
@@ -165,6 +166,12 @@ void AppendContent(ChatMessage* message, std::string_view text, std::string_view
   if (!message->content.empty() && !text.empty()) message->content += between;
   message->content += text;
   message->part_sizes.clear();
+}
+
+size_t CountCalls(const Messages& messages) {
+  size_t count = 0;
+  for (const ChatMessage& message : messages) count += message.tool_calls.size();
+  return count;
 }
 
 size_t LastUser(const Messages& messages) {

@@ -18,6 +18,9 @@ void AppendContent(ChatMessage* message, std::string_view text, std::string_view
 // Returns the place of the last turn of the user, or 0.
 size_t LastUser(const std::vector<ChatMessage>& messages);
 
+// Returns the number of calls in the messages.
+size_t CountCalls(const std::vector<ChatMessage>& messages);
+
 // Makes arguments JSON objects where they have to be. An empty text, null and an empty list mean
 // that a call has none.
 void CompleteArguments(const MessageTraits& traits, std::vector<ChatMessage>* messages);

@@ -42,11 +42,36 @@ absl::StatusOr<std::string> Probe(const ChatTemplate& chat_template, const ChatF
                               options);
 }
 
+// Takes from a call that the template renders, or else from the special tokens, how calls are
+// written, if the template's text does not show it or leaves it open.
+void Refine(const ChatTemplate& chat_template, std::string_view tokens, ChatFormat* format) {
+  const ToolFormat* tools = format->output.tools();
+  const bool glm = tools != nullptr && tools->name == "glm45";
+  if (tools != nullptr && !glm) return;
+  if (!format->traits.calls.text_calls) {
+    const absl::StatusOr<std::string> call = Probe(chat_template, *format, /*call=*/true);
+    if (glm) {
+      const std::string named = StrCat(tools->call_begins, kProbeTool, tools->xml.key_open);
+      if (call.ok() && call->find(named) != call->npos) {
+        format->output.SetTools(*ToolFormatNamed("glm47"));
+      }
+      return;
+    }
+    const absl::StatusOr<std::string> text = Probe(chat_template, *format, /*call=*/false);
+    if (call.ok() && text.ok()) {
+      if (auto derived = DeriveToolFormat(*text, kProbeText, *call, kProbeTool)) {
+        return format->output.SetTools(*std::move(derived));
+      }
+    }
+  }
+  if (auto shown = ToolFormatShown(tokens); shown && !glm) format->output.SetTools(*shown);
+}
+
 }  // namespace
 
 absl::StatusOr<ChatFormat> MakeChatFormat(std::string_view source,
                                           const absl::StatusOr<ChatTemplate>& chat_template,
-                                          const ParserNames& parsers) {
+                                          const ParserNames& parsers, std::string_view tokens) {
   ChatFormat format;
   MILLRACE_ASSIGN_OR_RETURN(format.output,
                             OutputFormat::Choose(source, parsers.tools, parsers.reasoning));
@@ -63,13 +88,7 @@ absl::StatusOr<ChatFormat> MakeChatFormat(std::string_view source,
     format.output.SetTools(*OutputFormat::Choose("", "hermes", "none")->tools());
     return format;
   }
-  if (format.output.tools() != nullptr || traits.calls.text_calls) return format;
-  const absl::StatusOr<std::string> call = Probe(*chat_template, format, /*call=*/true);
-  const absl::StatusOr<std::string> text = Probe(*chat_template, format, /*call=*/false);
-  if (!call.ok() || !text.ok()) return format;
-  if (auto derived = DeriveToolFormat(*text, kProbeText, *call, kProbeTool)) {
-    format.output.SetTools(*std::move(derived));
-  }
+  Refine(*chat_template, tokens, &format);
   return format;
 }
 

@@ -30,11 +30,12 @@ struct ChatFormat {
   bool takes_thinking = false;  // it reads enable_thinking
 };
 
-// Finds out what a template does, by its text and by what it renders. InvalidArgument: an unknown
-// parser.
+// Finds out what a template does, by its text and by what it renders. Where it does not show how
+// calls are written, the tokenizer's special tokens, of which `tokens` has the texts, may.
+// InvalidArgument: an unknown parser.
 absl::StatusOr<ChatFormat> MakeChatFormat(std::string_view source,
                                           const absl::StatusOr<ChatTemplate>& chat_template,
-                                          const ParserNames& parsers);
+                                          const ParserNames& parsers, std::string_view tokens = "");
 
 // Adds the variables that the chat's own fields stand for to those that the client gave. `traits`
 // are the format's, or those of text.

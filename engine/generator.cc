@@ -202,8 +202,8 @@ absl::Status Generator::Encode(const Choices& choices) {
         parts_.text->Thinking(std::get_if<Chat>(&generate.prompt), prompt);
     if (!markers.ok()) return Annotate(markers.status(), generate.budget_field);
     thinking = *std::move(markers);
-    // A grammar has reasoning at its beginning alone.
-    thinking->once = generate.grammar.has_value();
+    // A grammar has reasoning at its beginning alone, but for channels, of which there may be more.
+    thinking->once = generate.grammar.has_value() && thinking->pairs.front().forced.parts.empty();
   }
   if (parts_.options.log_prompts) parts_.LogPrompt(generate.id, prompt);
   if (!generate.seed.has_value()) generate.seed = DrawSeed();

@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "engine/call_text.h"
 #include "engine/call_turns.h"
+#include "formats/exact_json.h"
 #include "text/tools/json_call.h"
 
 namespace millrace {
@@ -20,7 +21,7 @@ using Messages = std::vector<ChatMessage>;
 using System = MessageTraits::System;
 
 OrderedJson ParseOrNull(const std::string& text) {
-  return ParseOrdered(text, kCallJson).value_or(OrderedJson());
+  return ParseExact(text, kCallJson).value_or(OrderedJson());
 }
 
 void PutReasoningInContent(const OutputFormat& output, Messages* messages) {
@@ -43,11 +44,17 @@ void AddToolsText(const std::string& tools, const ToolFormat& format, Messages* 
   std::string text =
       "You can call functions. Each line between <tools> and </tools> describes one as a JSON "
       "object:\n<tools>\n";
-  for (const OrderedJson& tool : ParseOrNull(tools)) text += tool.dump() + "\n";
+  for (const OrderedJson& tool : ParseOrNull(tools)) text += DumpExact(tool) + "\n";
   const bool elements = format.kind == ToolFormat::Kind::kXml;
+  const bool literals = format.marked.arguments != ArgumentForm::kJson;
+  const ToolCall example = {
+      .name = "NAME",
+      .arguments = elements || literals ? R"({"ARGUMENT":"VALUE"})" : "{ARGUMENTS}"};
   text += StrCat("</tools>\nTo call a function, answer with its name and its arguments in ",
-                 elements ? "elements, one for each argument:\n" : "a JSON object, between tags:\n",
-                 CallText(format, "NAME", elements ? R"({"ARGUMENT":"VALUE"})" : "{ARGUMENTS}"));
+                 elements   ? "elements, one for each argument:\n"
+                 : literals ? "this form:\n"
+                            : "a JSON object, between tags:\n",
+                 CallsText(format, {example}, 0));
   if (messages->empty() || messages->front().role != "system") {
     messages->insert(messages->begin(), ChatMessage{.role = "system"});
   }
@@ -74,6 +81,15 @@ void PlaceSystem(System place, Messages* messages) {
   ChatMessage& first = messages->front();
   const std::string content = std::exchange(first.content, std::move(all.content));
   AppendContent(&first, content, "\n\n");
+}
+
+// Puts an empty turn of the user before a turn of the assistant that begins the conversation.
+void BeginWithUser(Messages* messages) {
+  const auto first = std::find_if(messages->begin(), messages->end(),
+                                  [](const ChatMessage& one) { return one.role != "system"; });
+  if (first != messages->end() && first->role == "assistant") {
+    messages->insert(first, ChatMessage{.role = "user"});
+  }
 }
 
 void JoinTurns(Messages* messages) {
@@ -148,7 +164,7 @@ OrderedJson ToolsVariable(const std::string& tools, const ToolsTraits& traits) {
     }
     if (traits.functions) tool = OrderedJson(function);
   }
-  if (traits.as_text) return list.dump();
+  if (traits.as_text) return DumpExact(list);
   return list;
 }
 
@@ -179,6 +195,7 @@ OrderedJson TemplateMessages(const Chat& chat, const TemplateTraits& all_traits,
     AddToolsText(chat.tools, calls, &messages);
   }
   PlaceSystem(traits.system, &messages);
+  if (traits.user_first) BeginWithUser(&messages);
   if (traits.joins_turns) JoinTurns(&messages);
   OrderedJson written = OrderedJson::array();
   for (const ChatMessage& message : messages) written.push_back(MessageJson(message, traits));

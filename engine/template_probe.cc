@@ -60,6 +60,7 @@ class Prober {
     FindSystem();
     FindDeveloper();
     traits_.plain.joins_turns = !Shows(Talk().User().User().Assistant().Assistant().User());
+    FindFirst();
     for (const char* role : {"system", "user", "assistant"}) FindParts(role, &traits_.plain);
     traits_.calls = traits_.plain;
     FindCalls();
@@ -183,6 +184,15 @@ class Prober {
     traits_.plain.developer = developer.has_value() && developer != Renamed(unknown, role) &&
                               Shows(Talk().System().Say(role).User()) &&
                               Shows(Talk().User().Assistant().Say(role).User());
+  }
+
+  // A template may insist on a turn of the user before the first of the assistant.
+  void FindFirst() {
+    Ways ways;
+    for (const bool first : {false, true}) {
+      ways.emplace_back([=](TemplateTraits* traits) { traits->plain.user_first = first; });
+    }
+    Try(ways, {Talk().Assistant().User(), Talk().System().Assistant().User().Assistant().User()});
   }
 
   // A role may have parts if they are written as texts, not as JSON or in Python's notation.

@@ -1,4 +1,4 @@
-// What is done so that templates of many kinds write all of a conversation. The templates are of
+// These tests show that templates of many kinds write all of a conversation. The templates are of
 // our own making.
 #include "engine/template_probe.h"
 
@@ -363,6 +363,81 @@ TEST(TemplateProbeTest, PeopleReadWhatATemplateDoes) {
                                      "calls: arguments as an object", "results: a role"}));
   EXPECT_THAT(describe("{{ raise_exception('no') }}"),
               testing::ElementsAre("conversations: refused by the template"));
+}
+
+TEST(TemplateProbeTest, AConversationThatTheAssistantBeginsGetsAnEmptyTurnWhereTurnsAlternate) {
+  const Chat chat = Say({{.role = "system", .content = "s"},
+                         {.role = "assistant", .content = "Hi."},
+                         {.role = "user", .content = "u"}});
+  EXPECT_EQ(Render(kTurns, chat), "[system]s[assistant]Hi.[user]u");
+  const std::string alternating =
+      "{% for m in messages if m.role != 'system' %}"
+      "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('alternate') }}"
+      "{% endif %}{% endfor %}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+  EXPECT_EQ(Render(alternating, chat), "[system]s[user][assistant]Hi.[user]u");
+  EXPECT_EQ(Render(alternating, Say({chat.messages[1], chat.messages[2]})),
+            "[user][assistant]Hi.[user]u");
+}
+
+TEST(TemplateProbeTest, LongIntegersOfCallsAreWrittenAsTheyCame) {
+  const ToolCall call = {.id = "1",
+                         .name = "get_time",
+                         .arguments = R"({"n": 123456789012345678901234567890, "m": -99999999999)"
+                                      R"(999999999, "f": 1.5, "u": 18446744073709551615})"};
+  const Chat chat = Say({{.role = "user", .content = "u"}, CallTurn("", {call}), Result("1", "r")});
+  EXPECT_THAT(Render(kToolTurns, chat),
+              HasSubstr(R"({"n": 123456789012345678901234567890, "m": -99999999999999999999, )"
+                        R"("f": 1.5, "u": 18446744073709551615})"));
+}
+
+TEST(TemplateProbeTest, LongIntegersOfToolsAreWrittenAsTheyCame) {
+  const std::string tools =
+      R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object",)"
+      R"("properties":{"n":{"type":"integer","maximum":123456789012345678901234567890}}}}}])";
+  const Chat chat = Say({{.role = "user", .content = "u"}}, tools);
+  EXPECT_THAT(Render(kToolTurns, chat), HasSubstr("123456789012345678901234567890"));
+  EXPECT_THAT(Render(kTurns, chat), HasSubstr("\"maximum\":123456789012345678901234567890}"));
+}
+
+TEST(TemplateProbeTest, CallsThatALiteralTemplateDoesNotWriteAreLiterals) {
+  const std::string listing =
+      "{% if tools %}List of tools: [{{ tools | map('tojson') | join(', ') }}]{% endif %}"
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+  const ToolCall call = {
+      .id = "1", .name = "get_time", .arguments = R"({"zone":"a \"b\"","l":[true,null,{"k":-1}]})"};
+  const Chat chat = Say({{.role = "user", .content = "u"},
+                         CallTurn("I look.", {call, kOther}),
+                         Result("1", "noon"),
+                         Result("2", "May")},
+                        kTools);
+  EXPECT_THAT(Render(listing, chat, {}),
+              HasSubstr("[assistant]I look.\n<|tool_call_start|>[get_time(zone=\"a \\\"b\\\"\", "
+                        "l=[True, None, {\"k\": -1}]), get_date()]<|tool_call_end|>[tool]noon"));
+}
+
+TEST(TemplateProbeTest, SpecialTokensTellTheFormOfCallsWhereTheTemplateDoesNot) {
+  const std::string source =
+      "{{ tools }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+  const auto chat_template = ChatTemplate::Parse(source, {});
+  const auto known = [&](std::string_view tokens) {
+    const auto format = MakeChatFormat(source, chat_template, {}, tokens);
+    return format->output.tools() == nullptr ? "" : format->output.tools()->name;
+  };
+  EXPECT_EQ(known("<s>\n"), "");
+  EXPECT_EQ(known("<s>\n<|tool_call_start|>\n"), "lfm2");
+}
+
+TEST(TemplateProbeTest, ALineBreakFollowsTheNameWhereTheTemplateWritesOne) {
+  for (const bool line_break : {false, true}) {
+    const std::string source =
+        "{{ tools }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for c in m.tool_calls %}"
+        "<tool_call>{{ c.function.name }}" +
+        std::string(line_break ? "{{ '\\n' }}" : "") +
+        "{% for k, v in c.function.arguments.items() %}<arg_key>{{ k }}</arg_key><arg_value>{{ v }}"
+        "</arg_value>{% endfor %}</tool_call>{% endfor %}{% endfor %}";
+    const auto format = MakeChatFormat(source, ChatTemplate::Parse(source, {}), {});
+    EXPECT_EQ(format->output.ForcedCall("f", ""), line_break ? "<tool_call>f\n" : "<tool_call>f");
+  }
 }
 
 }  // namespace

@@ -77,6 +77,8 @@ std::vector<std::string> Describe(const TemplateTraits& traits) {
                  : StrCat("; beside tools ", SystemLine(calls.system))),
       StrCat("developer messages: ", traits.plain.developer ? "a role" : "as system messages"),
       StrCat("turns of one role in a row: ", traits.plain.joins_turns ? "joined" : "as they come"),
+      StrCat("conversations that the assistant begins: ",
+             traits.plain.user_first ? "an empty turn of the user comes first" : "as they come"),
       StrCat("content in parts: ", traits.plain.parts_only ? "always"
                                    : calls.parts_roles.empty()
                                        ? "joined by line feeds"

@@ -1,5 +1,5 @@
-// What a chat template writes of a conversation, and how a conversation is put so that it writes
-// all of it.
+// Describes what a chat template writes of a conversation, and how a conversation is put so that
+// the template writes all of it.
 #ifndef MILLRACE_ENGINE_TEMPLATE_TRAITS_H_
 #define MILLRACE_ENGINE_TEMPLATE_TRAITS_H_
 
@@ -17,6 +17,8 @@ struct MessageTraits {
   System system = System::kAnywhere;
   bool developer = true;     // it has a developer role; otherwise developer messages are system's
   bool joins_turns = false;  // neighboring turns of one role become one, since roles must alternate
+
+  bool user_first = false;  // a turn of the user, which may be empty, comes before the assistant's
 
   bool parts_only = false;  // content is a list of parts, always
   // Roles whose content may be a list of parts, which the template joins in its own way.

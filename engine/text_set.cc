@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "engine/call_turns.h"
 #include "engine/template_messages.h"
 #include "formats/json.h"
 #include "formats/model_text.h"
@@ -28,6 +29,17 @@ constexpr std::string_view kChatMl =
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
     "{% if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}";
+
+// Returns the texts of the special tokens, one a line.
+std::string SpecialTokens(const Tokenizer& tokenizer) {
+  std::string texts;
+  for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
+    if (!tokenizer.IsSpecial(token)) continue;
+    texts += tokenizer.TokenBytes(token);
+    texts += '\n';
+  }
+  return texts;
+}
 
 }  // namespace
 
@@ -59,8 +71,8 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& 
                    std::string(parsed.status().message()));
     }
   }
-  MILLRACE_ASSIGN_OR_RETURN(ChatFormat format,
-                            MakeChatFormat(text.chat_template, chat_template, parsers));
+  MILLRACE_ASSIGN_OR_RETURN(ChatFormat format, MakeChatFormat(text.chat_template, chat_template,
+                                                              parsers, SpecialTokens(*tokenizer)));
   if (tool_template.has_value()) {
     // Calls are written as the template of chats with tools writes them.
     MILLRACE_ASSIGN_OR_RETURN(const ChatFormat by_tools,
@@ -141,7 +153,7 @@ absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadlin
     return absl::InvalidArgumentError("messages: the chat template takes too long for them");
   }
   if (text.ok() && chat.forced_tool.has_value()) {
-    *text += format_.output.ForcedCall(*chat.forced_tool, *text);
+    *text += format_.output.ForcedCall(*chat.forced_tool, *text, CountCalls(chat.messages));
   }
   return text;
 }
@@ -258,15 +270,25 @@ absl::StatusOr<std::optional<HeldAnswer>> TextSet::AnswerGrammar(
 absl::StatusOr<ThinkingMarkers> TextSet::Thinking(const Chat* chat,
                                                   absl::Span<const Token> prompt) const {
   const ReasoningFormat* reasoning = format_.output.reasoning();
-  if (reasoning == nullptr || reasoning->harmony) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        reasoning == nullptr ? "the model has no reasoning that is known (--reasoning-parser)"
-                             : "it is not supported for reasoning in channels",
-        "; allowed: none"));
+  if (reasoning == nullptr) {
+    return absl::InvalidArgumentError(
+        "the model has no reasoning that is known (--reasoning-parser); allowed: none");
   }
-  return ThinkingMarkers{.open = reasoning->think.open,
-                         .close = reasoning->think.close,
-                         .inside = BeginsReasoning(chat, prompt)};
+  ThinkingMarkers markers = {.inside = BeginsReasoning(chat, prompt)};
+  if (reasoning->harmony) {
+    markers.pairs = {{"<|channel|>analysis<|message|>", "<|end|>",
+                      ChannelsAfterReasoning(chat != nullptr && chat->parse_tools)}};
+    markers.closes = {"<|return|>", "<|call|>", "<|start|>", "<|channel|>"};
+    return markers;
+  }
+  const ThinkFormat& think = reasoning->think;
+  markers.pairs = {{think.open, think.close}};
+  for (size_t i = 0; i < think.more_opens.size(); ++i) {
+    const bool paired = i < think.more_closes.size();
+    markers.pairs.push_back({think.more_opens[i], paired ? think.more_closes[i] : think.close});
+  }
+  markers.closes = think.more_closes;
+  return markers;
 }
 
 std::unique_ptr<OutputParser> TextSet::MakeParser(const GenerateRequest& request,
@@ -275,7 +297,8 @@ std::unique_ptr<OutputParser> TextSet::MakeParser(const GenerateRequest& request
   const bool tools = chat != nullptr && chat->parse_tools;
   OutputFormat::Request parse = {.tools = tools,
                                  .reasoning = request.parse_reasoning,
-                                 .keeps_reasoning = chat != nullptr && !request.parse_reasoning};
+                                 .keeps_reasoning = chat != nullptr && !request.parse_reasoning,
+                                 .chat = chat != nullptr};
   if (tools) parse.signatures = ToolSignatures(chat->tools);
   parse.inside_reasoning = BeginsReasoning(chat, prompt);
   return format_.output.MakeParser(parse);
@@ -284,7 +307,7 @@ std::unique_ptr<OutputParser> TextSet::MakeParser(const GenerateRequest& request
 std::string TextSet::ForcedCall(const Prompt& prompt) const {
   const Chat* chat = std::get_if<Chat>(&prompt);
   if (chat == nullptr || !chat->forced_tool.has_value()) return "";
-  return format_.output.ForcedCall(*chat->forced_tool, "");
+  return format_.output.ForcedCall(*chat->forced_tool, "", CountCalls(chat->messages));
 }
 
 void TextSet::Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const {

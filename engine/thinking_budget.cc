@@ -1,5 +1,6 @@
 #include "engine/thinking_budget.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -20,13 +21,18 @@ std::shared_ptr<const TokenMask> AllTokens(const GrammarVocabulary& vocabulary) 
 
 absl::StatusOr<ThinkingBudget> ThinkingBudget::Create(
     ThinkingMarkers markers, int32_t tokens, std::shared_ptr<const GrammarVocabulary> vocabulary) {
-  MILLRACE_ASSIGN_OR_RETURN(
-      auto grammar, Grammar::Compile({.kind = GrammarSpec::Kind::kMarker, .text = markers.close}));
-  GrammarMatcher closing(std::move(grammar), vocabulary);
+  std::vector<GrammarMatcher> closing;
+  for (const ThinkingMarkers::Pair& pair : markers.pairs) {
+    const GrammarSpec marker{.kind = GrammarSpec::Kind::kMarker, .text = pair.close};
+    MILLRACE_ASSIGN_OR_RETURN(auto grammar,
+                              Grammar::Compile(pair.forced.parts.empty() ? marker : pair.forced));
+    closing.emplace_back(std::move(grammar), vocabulary);
+  }
   return ThinkingBudget(std::move(markers), tokens, std::move(closing), std::move(vocabulary));
 }
 
-ThinkingBudget::ThinkingBudget(ThinkingMarkers markers, int32_t tokens, GrammarMatcher closing,
+ThinkingBudget::ThinkingBudget(ThinkingMarkers markers, int32_t tokens,
+                               std::vector<GrammarMatcher> closing,
                                std::shared_ptr<const GrammarVocabulary> vocabulary)
     : vocabulary_(std::move(vocabulary)),
       all_(AllTokens(*vocabulary_)),
@@ -34,36 +40,73 @@ ThinkingBudget::ThinkingBudget(ThinkingMarkers markers, int32_t tokens, GrammarM
       closing_(std::move(closing)),
       inside_(markers_.inside),
       left_(tokens) {
+  for (const ThinkingMarkers::Pair& pair : markers_.pairs) {
+    longest_ = std::max({longest_, pair.open.size(), pair.close.size()});
+  }
+  for (const std::string& close : markers_.closes) longest_ = std::max(longest_, close.size());
   ForceWhereSpent();
 }
 
-bool ThinkingBudget::Finds(const std::string& marker, std::string_view bytes) {
-  tail_ += bytes;
-  if (tail_.find(marker) != std::string::npos) {
-    tail_.clear();
+void ThinkingBudget::Extend(std::string_view bytes) {
+  for (const char c : bytes) {
+    const auto byte = static_cast<uint8_t>(c);
+    const bool frame =
+        byte == GrammarVocabulary::kSpecialOpen || byte == GrammarVocabulary::kSpecialClose;
+    if (!frame) tail_ += c;
+  }
+}
+
+bool ThinkingBudget::Finds(const std::string& marker) {
+  if (tail_.find(marker) == std::string::npos) return false;
+  tail_.clear();
+  return true;
+}
+
+void ThinkingBudget::CutTail() {
+  if (tail_.size() >= longest_) tail_.erase(0, tail_.size() - longest_ + 1);
+}
+
+bool ThinkingBudget::FindsOpening() {
+  for (size_t i = 0; i < markers_.pairs.size(); ++i) {
+    if (!Finds(markers_.pairs[i].open)) continue;
+    opened_ = i;
     return true;
   }
-  if (tail_.size() >= marker.size()) tail_.erase(0, tail_.size() - marker.size() + 1);
+  CutTail();
   return false;
 }
 
+bool ThinkingBudget::FindsClosing() {
+  const bool found =
+      std::any_of(markers_.pairs.begin(), markers_.pairs.end(),
+                  [this](const ThinkingMarkers::Pair& pair) { return Finds(pair.close); }) ||
+      std::any_of(markers_.closes.begin(), markers_.closes.end(),
+                  [this](const std::string& close) { return Finds(close); });
+  if (!found) CutTail();
+  return found;
+}
+
 void ThinkingBudget::ForceWhereSpent() {
-  if (inside_ && left_ <= 0) forcing_ = closing_;
+  if (inside_ && left_ <= 0) forcing_ = closing_[opened_];
 }
 
 // Looks for reasoning at the beginning of the answer, the only place where it may stand.
-void ThinkingBudget::FindBeginning(std::string_view bytes) {
-  tail_ += bytes;
-  // A special token's name is framed.
-  const size_t begin = tail_.find_first_not_of(" \t\r\n\xff");
+void ThinkingBudget::FindBeginning() {
+  const size_t begin = tail_.find_first_not_of(" \t\r\n");
   if (begin == tail_.npos) return;
   const std::string_view text = std::string_view(tail_).substr(begin);
-  if (text.starts_with(markers_.open)) {
-    inside_ = true;
-    tail_.clear();
-  } else if (!std::string_view(markers_.open).starts_with(text)) {
-    over_ = true;
+  bool may_open = false;
+  for (size_t i = 0; i < markers_.pairs.size(); ++i) {
+    const std::string& open = markers_.pairs[i].open;
+    if (text.starts_with(open)) {
+      inside_ = true;
+      opened_ = i;
+      tail_.clear();
+      return;
+    }
+    may_open = may_open || std::string_view(open).starts_with(text);
   }
+  over_ = !may_open;
 }
 
 void ThinkingBudget::Close() {
@@ -82,12 +125,12 @@ bool ThinkingBudget::Accept(Token token) {
     }
     return true;
   }
-  const std::string_view bytes = vocabulary_->Bytes(token);
+  Extend(vocabulary_->Bytes(token));
   if (!inside_ && markers_.once) {
-    FindBeginning(bytes);
+    FindBeginning();
   } else if (!inside_) {
-    inside_ = Finds(markers_.open, bytes);
-  } else if (Finds(markers_.close, bytes)) {
+    inside_ = FindsOpening();
+  } else if (FindsClosing()) {
     Close();
   } else {
     --left_;

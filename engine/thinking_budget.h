@@ -3,11 +3,13 @@
 #ifndef MILLRACE_ENGINE_THINKING_BUDGET_H_
 #define MILLRACE_ENGINE_THINKING_BUDGET_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/token.h"
@@ -18,8 +20,15 @@ namespace millrace {
 
 // The texts around the reasoning of one answer.
 struct ThinkingMarkers {
-  std::string open, close;
-  bool inside = false;  // the prompt has opened the reasoning
+  struct Pair {
+    std::string open, close;
+    // What is forced where the budget is spent; without parts, the text that closes.
+    GrammarSpec forced = {};
+  };
+  std::vector<Pair> pairs;  // spellings: the text that opens the reasoning, and its counterpart
+  // Texts that end the reasoning beside those of the pairs.
+  std::vector<std::string> closes = {};
+  bool inside = false;  // the prompt has opened the reasoning, as the first of the pairs has it
   bool once = false;    // no reasoning is at another place than the answer's beginning
 };
 
@@ -38,19 +47,26 @@ class ThinkingBudget {
   absl::StatusOr<std::shared_ptr<const TokenMask>> Narrow(std::shared_ptr<const TokenMask> mask);
 
  private:
-  ThinkingBudget(ThinkingMarkers markers, int32_t tokens, GrammarMatcher closing,
+  ThinkingBudget(ThinkingMarkers markers, int32_t tokens, std::vector<GrammarMatcher> closing,
                  std::shared_ptr<const GrammarVocabulary> vocabulary);
+  // Adds a token's bytes to tail_. Special tokens' names come without their frames.
+  void Extend(std::string_view bytes);
   // Returns whether the text so far ends with `marker`, or has it within its last token.
-  bool Finds(const std::string& marker, std::string_view bytes);
+  bool Finds(const std::string& marker);
+  bool FindsOpening();
+  bool FindsClosing();
+  void CutTail();
   void ForceWhereSpent();
-  void FindBeginning(std::string_view bytes);
+  void FindBeginning();
   void Close();
 
   const std::shared_ptr<const GrammarVocabulary> vocabulary_;
   const std::shared_ptr<const TokenMask> all_;
   const ThinkingMarkers markers_;
-  const GrammarMatcher closing_;           // before the closing marker
-  std::optional<GrammarMatcher> forcing_;  // within it
+  const std::vector<GrammarMatcher> closing_;  // before each of the pairs' closing markers
+  std::optional<GrammarMatcher> forcing_;      // within one
+  size_t opened_ = 0;                          // the pair whose text has opened the reasoning
+  size_t longest_ = 0;                         // bytes of a marker
   bool inside_;
   bool over_ = false;  // no reasoning comes any more
   int32_t left_;

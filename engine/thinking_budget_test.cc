@@ -28,7 +28,7 @@ std::shared_ptr<const GrammarVocabulary> Vocabulary() {
 }
 
 ThinkingBudget Make(int32_t tokens, bool inside) {
-  return *ThinkingBudget::Create({.open = "<think>", .close = "</think>", .inside = inside}, tokens,
+  return *ThinkingBudget::Create({.pairs = {{"<think>", "</think>"}}, .inside = inside}, tokens,
                                  Vocabulary());
 }
 
@@ -89,7 +89,7 @@ TEST(ThinkingBudgetTest, AMarkerThatIsATokenIsNotCounted) {
 TEST(ThinkingBudgetTest, ReasoningMayBeAtTheBeginningAlone) {
   const auto make = [](bool inside) {
     return *ThinkingBudget::Create(
-        {.open = "<think>", .close = "</think>", .inside = inside, .once = true}, 1, Vocabulary());
+        {.pairs = {{"<think>", "</think>"}}, .inside = inside, .once = true}, 1, Vocabulary());
   };
   ThinkingBudget first = make(false);
   Write(first, "\n");
@@ -97,7 +97,7 @@ TEST(ThinkingBudgetTest, ReasoningMayBeAtTheBeginningAlone) {
   Write(first, "a");
   EXPECT_EQ(Allowed(first).size(), 3U);
   ASSERT_TRUE(first.Accept(kThinkClose));
-  // What is written afterwards is none, nor is what comes behind other text.
+  // Markers after the reasoning, or behind other text, begin no reasoning.
   ASSERT_TRUE(first.Accept(kThinkOpen));
   Write(first, "abc");
   ThinkingBudget content = make(false);
@@ -137,6 +137,28 @@ TEST(ThinkingBudgetTest, ABudgetOfNothingEndsTheReasoningAtOnce) {
   ASSERT_TRUE(copy.Accept(kThinkClose));
   EXPECT_EQ(Allowed(outside).size(), 3U);
   EXPECT_EQ(Allowed(copy).size(), 140U);
+}
+
+TEST(ThinkingBudgetTest, EachSpellingEndsTheReasoningAndIsEndedByItsCounterpart) {
+  const auto make = [](bool once) {
+    return *ThinkingBudget::Create(
+        {.pairs = {{"[a]", "[/a]"}, {"(b)", "(/b)"}}, .closes = {"END"}, .once = once}, 4,
+        Vocabulary());
+  };
+  for (const bool once : {false, true}) {
+    ThinkingBudget first = make(once);
+    Write(first, "[a]xxxx");
+    EXPECT_EQ(Allowed(first), std::vector<Token>{'['});
+    ThinkingBudget second = make(once);
+    Write(second, "(b)xxxx");
+    EXPECT_EQ(Allowed(second), std::vector<Token>{'('});
+    ThinkingBudget crossed = make(once);
+    Write(crossed, "(b)[/a]any text of any length");
+    EXPECT_EQ(Allowed(crossed).size(), 140U);
+    ThinkingBudget other = make(once);
+    Write(other, "[a]xENDany text of any length");
+    EXPECT_EQ(Allowed(other).size(), 140U);
+  }
 }
 
 }  // namespace

@@ -7,9 +7,18 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/strings.h"
+#include "formats/exact_json.h"
 
 namespace millrace {
 namespace {
+
+// A character that Unicode keeps for programs' own use.
+constexpr std::string_view kIntegerMark = "\xef\xb7\x90";  // U+FDD0
+
+bool IsInteger(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+}
 
 // Builds the value as the parser walks the text, and stops it at the first thing out of bounds. The
 // parser keeps its own stack on the heap, so depth costs no call stack.
@@ -18,13 +27,14 @@ class Builder : public nlohmann::json_sax<Value> {
  public:
   using Sax = nlohmann::json_sax<Value>;
 
-  explicit Builder(const JsonLimits& limits) : limits_(limits) {}
+  explicit Builder(const JsonLimits& limits, bool exact = false) : limits_(limits), exact_(exact) {}
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
   bool number_integer(typename Sax::number_integer_t value) override { return Add(value); }
   bool number_unsigned(typename Sax::number_unsigned_t value) override { return Add(value); }
-  bool number_float(typename Sax::number_float_t value, const std::string&) override {
+  bool number_float(typename Sax::number_float_t value, const std::string& text) override {
+    if (exact_ && IsInteger(text)) return Add(StrCat(kIntegerMark, text));
     return Add(value);
   }
   bool string(std::string& value) override { return Add(std::move(value)); }
@@ -137,6 +147,7 @@ class Builder : public nlohmann::json_sax<Value> {
   };
 
   const JsonLimits limits_;
+  const bool exact_;  // ParseExact's way
   Value root_;
   std::vector<Open> open_;
   std::vector<Repeated> repeated_;  // the innermost last
@@ -160,6 +171,33 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) 
 
 absl::StatusOr<OrderedJson> ParseOrdered(std::string_view text, const JsonLimits& limits) {
   return Parse<OrderedJson>(text, limits);
+}
+
+absl::StatusOr<OrderedJson> ParseExact(std::string_view text, const JsonLimits& limits) {
+  Builder<OrderedJson> builder(limits, /*exact=*/true);
+  OrderedJson::sax_parse(text.begin(), text.end(), &builder);
+  return builder.Take();
+}
+
+std::string_view KeptInteger(std::string_view text) {
+  if (!text.starts_with(kIntegerMark)) return "";
+  text.remove_prefix(kIntegerMark.size());
+  return IsInteger(text) ? text : std::string_view();
+}
+
+std::string DumpExact(const OrderedJson& value) {
+  std::string text = value.dump();
+  const std::string mark = StrCat("\"", kIntegerMark);
+  for (size_t at = 0; (at = text.find(mark, at)) != text.npos; ++at) {
+    const size_t digits = at + mark.size();
+    const size_t end = text.find_first_not_of("-0123456789", digits);
+    // Within another text the quotation mark behind the digits is escaped.
+    if (end == text.npos || text[end] != '"') continue;
+    if (!IsInteger(std::string_view(text).substr(digits, end - digits))) continue;
+    text.erase(end, 1);
+    text.erase(at, mark.size());
+  }
+  return text;
 }
 
 const Json* FindField(const Json& object, std::string_view name) {

@@ -310,6 +310,15 @@ def answers():
         yield bytes([format, format % 2, format % 3]) + texts[format % len(texts)].encode()
     for index, text in enumerate(texts):
         yield bytes([index, 0, 1]) + text.encode()
+    literals = [
+        "I look.<|tool_call_start|>[f(a=1, s='it\\'s', o={'k': [True, None, (2,)]}), g()]<|tool_call_end|>", "[f(a=-1, s=\"\"\"x\"\"\" r'y')]",
+        "<function_calls>\nf(a=0x1F)\ng(1_000)\n</function_calls>", '<|tool_call>call:f{s:<|"|>x, y<|"|>,o:{k:[true,1.5]},e:bare}<tool_call|>',
+        "<start_function_call>call:f{s:<escape>x<escape>}<end_function_call>", 'all\nI look.>>>f\n{"a": 1}>>>g\n{}',
+        '<use_mcp_tool>\n<server_name>s</server_name>\n<tool_name>f</tool_name>\n<arguments>\n{"a": 1}\n</arguments>\n</use_mcp_tool>',
+    ]
+    for text in literals:
+        for format in range(26, 34):  # the parsers of these forms, as OutputFormat::ToolParsers has them
+            yield bytes([format, 0, 1]) + text.encode()
 
 
 def frame(kind, flags, stream, payload=b""):

@@ -313,6 +313,32 @@ def test_a_budget_over_grpc(start_server):
     assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "thinking_token_budget" in error.value.details()
 
 
+def test_a_budget_ends_the_reasoning_in_a_channel(answers):
+    call = '<|start|>assistant<|channel|>commentary to=functions.get_time <|constrain|>json<|message|>{}<|call|>'
+    thought = "<|channel|>analysis<|message|>Is it blue?<|end|>"
+    parsers = ("--reasoning-parser", "openai_gptoss", "--tool-call-parser", "openai")
+    client = answers(thought + "<|start|>assistant<|channel|>final<|message|>It is.", *parsers)
+    for budget in (0, 2, 40):
+        kwargs = dict(model="fake", messages=MESSAGES, max_tokens=200, extra_body={"thinking_token_budget": budget})
+        message = client.chat.completions.create(**kwargs).choices[0].message
+        assert getattr(message, "reasoning_content", "") == "Is it blue?"[:budget] and message.content
+        message = client.chat.completions.create(**kwargs, response_format=RGB).choices[0].message
+        assert getattr(message, "reasoning_content", "") == "Is it blue?"[:budget] and json.loads(message.content) in ("red", "green")
+    message = answers(thought + call, *parsers).chat.completions.create(**kwargs, tools=[TIME]).choices[0].message
+    assert message.reasoning_content == "Is it blue?" and message.tool_calls[0].function.name == "get_time"
+
+
+def test_long_integers_pass_unchanged(start_server):
+    http = start_server("--device", "fake").http
+    digits = "123456789012345678901234567890"
+    call = '{"id": "c", "type": "function", "function": {"name": "get_time", "arguments": %s}}'
+    for arguments in ('"{\\"n\\": %s}"' % digits, '{"n": %s}' % digits):
+        body = '{"model": "fake", "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": null, "tool_calls": [%s]}, %s]}' % (
+            call % arguments, '{"role": "tool", "tool_call_id": "c", "content": "r"}')
+        tokens = httpx.post(http + "/tokenize", content=body, headers={"content-type": "application/json"}).json()["tokens"]
+        assert digits in bytes(token for token in tokens if token < 256).decode()
+
+
 def test_a_budget_needs_reasoning_that_is_known(answers):
     client = answers(THOUGHTS, "--reasoning-parser", "none")
     with pytest.raises(openai.BadRequestError, match="thinking_token_budget"):

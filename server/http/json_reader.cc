@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "formats/exact_json.h"
 #include "server/http/api_error.h"
 #include "server/http/foreign_fields.h"
 
@@ -69,7 +70,7 @@ absl::StatusOr<Value> ParseBody(std::string_view text,
 absl::StatusOr<Json> ParseJson(std::string_view text) { return ParseBody<Json>(text, ParseJson); }
 
 absl::StatusOr<OrderedJson> ParseOrdered(std::string_view text) {
-  return ParseBody<OrderedJson>(text, ParseOrdered);
+  return ParseBody<OrderedJson>(text, ParseExact);
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/sampling_table.h"
+#include "formats/exact_json.h"
 #include "server/http/json_reader.h"
 #include "server/http/messages.h"
 #include "server/http/neutral_fields.h"
@@ -67,7 +68,7 @@ void ReadToolUse(FieldReader& block, const OrderedJson& ordered, Turn& turn) {
   if (input == nullptr || !input->is_object()) {
     return block.FailValue("input", input == nullptr ? Json() : *input, "an object");
   }
-  call.arguments = ordered["input"].dump();
+  call.arguments = DumpExact(ordered["input"]);
   turn.message.tool_calls.push_back(std::move(call));
 }
 
@@ -333,7 +334,7 @@ void ReadOutputFormat(FieldReader& fields, std::string_view name, const std::str
   } else if (format.ok()) {
     // Anthropic's formats are always strict.
     request.grammar = GrammarSpec{.kind = GrammarSpec::Kind::kJsonSchema,
-                                  .text = ordered[name]["schema"].dump(),
+                                  .text = DumpExact(ordered[name]["schema"]),
                                   .closed = true};
     request.grammar_field = full;
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "formats/exact_json.h"
 #include "server/http/custom_tools.h"
 
 namespace millrace {
@@ -27,7 +28,7 @@ class OrderedBody {
   // Returns the value there, as text. The body has been read before, and has it.
   std::string Text(const OrderedJson::json_pointer& place) {
     if (!read_) read_ = ParseOrdered(body_).value_or(OrderedJson());
-    return read_->at(place).dump();
+    return DumpExact(read_->at(place));
   }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/exact_json.h"
 #include "server/http/api_error.h"
 #include "server/http/custom_tools.h"
 
@@ -231,7 +232,7 @@ absl::Status ApplyTools(OrderedJson tools, const ToolChoice& choice, bool auto_a
     chat.text_tools.clear();
     return absl::OkStatus();
   }
-  std::string text = tools.dump();
+  std::string text = DumpExact(tools);
   if (text.size() > kMaxToolsBytes) {
     return FieldError(
         "tools", "invalid_value",

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "formats/exact_json.h"
 
 namespace millrace {
 namespace {
@@ -118,7 +119,7 @@ void ReadOtherCallItem(FieldReader& item, std::string_view tool, std::string_vie
   if (item.Find(name) == nullptr) item.FailMissing(name, "what the call was made with");
   if (!item.ok()) return;
   const OrderedJson& given = ordered[name];
-  call.arguments = given.is_object() ? given.dump() : OrderedJson{{name, given}}.dump();
+  call.arguments = DumpExact(given.is_object() ? given : OrderedJson{{name, given}});
   AssistantTurn(messages, /*after_text=*/true).tool_calls.push_back(std::move(call));
 }
 

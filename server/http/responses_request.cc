@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/sampling_table.h"
+#include "formats/exact_json.h"
 #include "server/http/api_error.h"
 #include "server/http/custom_tools.h"
 #include "server/http/json_reader.h"
@@ -233,7 +234,7 @@ void ReadFormat(FieldReader& text, const OrderedJson& ordered, GenerateRequest& 
       format.FailValue("schema", schema == nullptr ? Json() : *schema, "a JSON schema");
     } else {
       request.grammar = GrammarSpec{.kind = GrammarSpec::Kind::kJsonSchema,
-                                    .text = ordered["text"]["format"]["schema"].dump(),
+                                    .text = DumpExact(ordered["text"]["format"]["schema"]),
                                     .closed = strict};
     }
   } else if (format.ok() && type != "text") {
@@ -303,7 +304,8 @@ std::string Shown(const OrderedJson& ordered, const ApiRequest& request) {
   const auto add = [&](const char* name, const OrderedJson& otherwise) {
     const auto given = ordered.find(name);
     const bool there = given != ordered.end() && !given->is_null();
-    shown += StrCat(shown.empty() ? "\"" : ",\"", name, "\":", (there ? *given : otherwise).dump());
+    shown +=
+        StrCat(shown.empty() ? "\"" : ",\"", name, "\":", DumpExact(there ? *given : otherwise));
   };
   const OrderedJson none;
   for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "user",

@@ -38,6 +38,8 @@ class GrammarBuilder {
 
   GrammarNode Term(Regular term);
   GrammarNode Literal(std::string_view text) { return Term(pool_.Literal(text)); }
+  // The text, or the special token that is written so.
+  GrammarNode Marker(std::string_view text);
   GrammarNode Sequence(absl::Span<const GrammarNode> parts);
   GrammarNode Alternative(absl::Span<const GrammarNode> parts);
   GrammarNode Repeat(GrammarNode part, uint32_t min, uint32_t max = kUnbounded);

@@ -72,6 +72,13 @@ GrammarNode GrammarBuilder::Alternative(absl::Span<const GrammarNode> parts) {
   return Add({.kind = Kind::kAlternative, .a = begin, .b = static_cast<uint32_t>(others.size())});
 }
 
+GrammarNode GrammarBuilder::Marker(std::string_view text) {
+  std::string framed(1, static_cast<char>(GrammarVocabulary::kSpecialOpen));
+  framed += text;
+  framed += static_cast<char>(GrammarVocabulary::kSpecialClose);
+  return Alternative({Literal(text), Literal(framed)});
+}
+
 GrammarNode GrammarBuilder::Repeat(GrammarNode part, uint32_t min, uint32_t max) {
   if (max < min) return Term(kNothing);
   if (const Regular* term = AsTerm(part)) return Term(pool_.Repeat(*term, min, max));

@@ -28,7 +28,10 @@ Regular TextWithout(RegularPool& pool, const std::vector<std::string>& texts) {
 }
 
 SchemaOptions OptionsOf(const GrammarSpec& spec) {
-  return {.any_whitespace = spec.any_whitespace, .closed = spec.closed, .lenient = spec.lenient};
+  return {.any_whitespace = spec.any_whitespace,
+          .closed = spec.closed,
+          .lenient = spec.lenient,
+          .notation = spec.notation};
 }
 
 absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& spec, int depth) {
@@ -49,6 +52,8 @@ absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& sp
       return CompileSchema(builder, spec.text, OptionsOf(spec));
     case Kind::kElement:
       return CompileElement(builder, spec.text, OptionsOf(spec), TextWithout(pool, spec.choices));
+    case Kind::kArguments:
+      return CompileArguments(builder, spec.text, OptionsOf(spec));
     case Kind::kRegex: {
       const TextForm form = spec.in_json_string ? TextForm::kJsonString : TextForm::kPlain;
       MILLRACE_ASSIGN_OR_RETURN(
@@ -73,12 +78,8 @@ absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& sp
           spec.choices.empty() ? std::optional<Regular>() : TextWithout(pool, spec.choices));
     case Kind::kLiteral:
       return builder.Literal(spec.text);
-    case Kind::kMarker: {
-      std::string framed(1, static_cast<char>(GrammarVocabulary::kSpecialOpen));
-      framed += spec.text;
-      framed += static_cast<char>(GrammarVocabulary::kSpecialClose);
-      return builder.Alternative({builder.Literal(spec.text), builder.Literal(framed)});
-    }
+    case Kind::kMarker:
+      return builder.Marker(spec.text);
     case Kind::kSequence:
       return builder.Sequence(parts);
     case Kind::kAlternative:
@@ -100,7 +101,8 @@ void AppendKey(const GrammarSpec& spec, std::string* key) {
   *key +=
       StrCat(static_cast<int>(spec.kind), ",", spec.min, ",", spec.max, ",",
              spec.any_whitespace ? 1 : 0, spec.closed ? 1 : 0, spec.lenient ? 1 : 0,
-             spec.in_json_string ? 1 : 0, ",", spec.choices.size(), ",", spec.parts.size(), ";");
+             spec.in_json_string ? 1 : 0, ",", static_cast<int>(spec.notation), ",",
+             spec.choices.size(), ",", spec.parts.size(), ";");
   add(spec.text);
   for (const std::string& choice : spec.choices) add(choice);
   for (const GrammarSpec& part : spec.parts) AppendKey(part, key);

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/token.h"
+#include "text/grammar/notation.h"
 #include "text/grammar/vocabulary.h"
 
 namespace millrace {
@@ -47,6 +48,9 @@ struct GrammarSpec {
     // An instance of the schema `text` between two tags: a string stands there as it is, without
     // quotation marks, and has none of `choices` in it; any other value is JSON.
     kElement,
+    // The members of an object, an instance of the schema `text`, as arguments of a call in
+    // `notation`, without brackets around them: a=1, b="x".
+    kArguments,
   };
   Kind kind = Kind::kJsonObject;
   std::string text;
@@ -67,6 +71,7 @@ struct GrammarSpec {
   bool closed = false;
   // Of a schema: what is malformed or not enforced is passed over. Otherwise it is refused.
   bool lenient = false;
+  Notation notation = Notation::kJson;
 
   // Returns a string that is equal exactly for equal specs.
   std::string Key() const;

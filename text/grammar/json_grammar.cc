@@ -15,13 +15,18 @@ constexpr uint32_t kFractionDigits = 16;
 // Digits that a double tells apart: a number near a bound has no more, lest it be rounded to it.
 constexpr int kExactDigits = 15;
 constexpr uint32_t kMostIndentation = 60;
+constexpr uint32_t kMostName = 127;  // characters behind the first
 
 }  // namespace
 
-JsonGrammar::JsonGrammar(GrammarBuilder& builder, bool any_whitespace)
-    : builder_(builder), pool_(builder.regular()) {
+JsonGrammar::JsonGrammar(GrammarBuilder& builder, bool any_whitespace, Notation notation)
+    : builder_(builder), pool_(builder.regular()), notation_(notation) {
   const Regular blank = pool_.Literal(" ");
-  if (any_whitespace) {
+  if (IsGemma(notation)) {
+    space_ = builder_.Term(kEmptyText);
+    comma_ = builder_.Literal(",");
+    colon_ = builder_.Literal(":");
+  } else if (any_whitespace) {
     // Bounded, so that no answer is white space without end.
     ByteSet indentation;
     indentation.set(' ');
@@ -62,6 +67,7 @@ JsonGrammar::JsonGrammar(GrammarBuilder& builder, bool any_whitespace)
       pool_.Alt({pool_.Concat(pool_.Literal("\\u"), pool_.And({single, pool_.Not(ascii)})), pair});
   ByteSet letters;
   for (const char c : std::string_view("\"\\/bfnrt")) letters.set(static_cast<uint8_t>(c));
+  if (python()) letters.reset('/');
   character_ = pool_.Alt({
       EncodeSet(pool_, {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x10ffff}},
                 TextForm::kPlain),
@@ -72,11 +78,41 @@ JsonGrammar::JsonGrammar(GrammarBuilder& builder, bool any_whitespace)
 }
 
 GrammarNode JsonGrammar::String(uint32_t min, uint32_t max) {
+  if (IsGemma(notation_)) {
+    return GemmaString(pool_.Repeat(EncodeSet(pool_, {{0, 0x10ffff}}, TextForm::kPlain), min, max));
+  }
   const Regular quote = pool_.Literal("\"");
-  return builder_.Term(pool_.Concat({quote, pool_.Repeat(character_, min, max), quote}));
+  const Regular string = pool_.Concat({quote, pool_.Repeat(character_, min, max), quote});
+  if (!python()) return builder_.Term(string);
+  const Regular single = pool_.Literal("'");
+  ByteSet escaped;
+  for (const char c : std::string_view("'\"\\nrt")) escaped.set(static_cast<uint8_t>(c));
+  const Regular character =
+      pool_.Alt({EncodeSet(pool_, {{0x20, '\'' - 1}, {'\'' + 1, '\\' - 1}, {'\\' + 1, 0x10ffff}},
+                           TextForm::kPlain),
+                 pool_.Concat(pool_.Literal("\\"), pool_.Set(escaped))});
+  return builder_.Term(
+      pool_.Alt({string, pool_.Concat({single, pool_.Repeat(character, min, max), single})}));
+}
+
+GrammarNode JsonGrammar::GemmaString(Regular inside) {
+  const std::string_view quote = QuoteOf(notation_);
+  const Regular any = AnyText(pool_, TextForm::kPlain);
+  const Regular quoted = pool_.Concat({any, pool_.Literal(quote), any});
+  return builder_.Sequence({builder_.Marker(quote),
+                            builder_.Term(pool_.And({inside, pool_.Not(quoted)})),
+                            builder_.Marker(quote)});
+}
+
+Regular JsonGrammar::AnyName() {
+  ByteSet first = ByteRange('a', 'z') | ByteRange('A', 'Z');
+  first.set('_');
+  return pool_.Concat(pool_.Set(first),
+                      pool_.Repeat(pool_.Set(first | ByteRange('0', '9')), 0, kMostName));
 }
 
 GrammarNode JsonGrammar::StringOf(Regular inside) {
+  if (IsGemma(notation_)) return GemmaString(inside);
   const GrammarNode quote = builder_.Literal("\"");
   return builder_.Sequence({quote, builder_.Term(inside), quote});
 }
@@ -307,16 +343,18 @@ void JsonGrammar::MakeAny() {
   const uint32_t rule = builder_.AddRule("value");
   value_ = builder_.Rule(rule);
   const GrammarNode string = String(0, kUnbounded);
-  const GrammarNode member = builder_.Sequence({string, colon_, *value_});
+  const GrammarNode key = IsGemma(notation_) ? builder_.Term(AnyName()) : string;
+  const GrammarNode member = builder_.Sequence({key, colon_, *value_});
   const auto list = [&](GrammarNode element) {
     return builder_.Optional(
         builder_.Sequence({element, builder_.Repeat(builder_.Sequence({comma_, element}), 0)}));
   };
   object_ = Object(list(member));
   array_ = Array(list(*value_));
-  builder_.SetRule(rule, builder_.Alternative({builder_.Literal("null"), builder_.Literal("true"),
-                                               builder_.Literal("false"), string,
-                                               builder_.Term(Number({})), *object_, *array_}));
+  builder_.SetRule(
+      rule, builder_.Alternative({builder_.Literal(null()), builder_.Literal(truth(true)),
+                                  builder_.Literal(truth(false)), string, builder_.Term(Number({})),
+                                  *object_, *array_}));
 }
 
 GrammarNode JsonGrammar::AnyValue() {
@@ -344,8 +382,15 @@ GrammarNode JsonGrammar::Array(GrammarNode elements) {
 GrammarNode JsonGrammar::Constant(const JsonValue& value) {
   std::vector<GrammarNode> parts;
   switch (value.type) {
-    case JsonValue::Type::kString:
-      return builder_.Term(QuotedLiteral(value.text));
+    case JsonValue::Type::kString: {
+      if (IsGemma(notation_)) return GemmaString(pool_.Literal(value.text));
+      const GrammarNode string = builder_.Term(QuotedLiteral(value.text));
+      const bool plain = value.text.find_first_of("'\"\\") == value.text.npos &&
+                         std::all_of(value.text.begin(), value.text.end(),
+                                     [](char c) { return static_cast<uint8_t>(c) >= 0x20; });
+      if (!python() || !plain) return string;
+      return builder_.Alternative({string, builder_.Literal("'" + value.text + "'")});
+    }
     case JsonValue::Type::kNumber: {
       const auto decimal = ParseDecimal(value.text);
       if (!decimal.has_value() || decimal->whole.size() > 40) return builder_.Literal(value.text);
@@ -365,13 +410,16 @@ GrammarNode JsonGrammar::Constant(const JsonValue& value) {
       for (const auto& [name, member] : value.members) {
         if (!builder_.Check().ok()) break;
         if (!parts.empty()) parts.push_back(comma_);
-        parts.push_back(builder_.Term(QuotedLiteral(name)));
+        parts.push_back(IsGemma(notation_) ? builder_.Literal(name)
+                                           : builder_.Term(QuotedLiteral(name)));
         parts.push_back(colon_);
         parts.push_back(Constant(member));
       }
       return Object(builder_.Sequence(parts));
+    case JsonValue::Type::kNull:
+      return builder_.Literal(null());
     default:
-      return builder_.Literal(ToJson(value));
+      return builder_.Literal(truth(value.type == JsonValue::Type::kTrue));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "text/grammar/automaton.h"
 #include "text/grammar/json_value.h"
+#include "text/grammar/notation.h"
 #include "text/grammar/regular.h"
 
 namespace millrace {
@@ -20,22 +21,34 @@ struct NumberBounds {
 
 class JsonGrammar {
  public:
-  JsonGrammar(GrammarBuilder& builder, bool any_whitespace);
+  JsonGrammar(GrammarBuilder& builder, bool any_whitespace, Notation notation = Notation::kJson);
 
   GrammarBuilder& builder() { return builder_; }
 
   // ", " and ": " with their white space, and what may stand inside of a bracket.
   GrammarNode comma() const { return comma_; }
   GrammarNode colon() const { return colon_; }
+  // `arguments`: behind the name of an argument of a call.
+  GrammarNode colon(bool arguments) {
+    return arguments && notation_ == Notation::kPython ? builder_.Literal("=") : colon_;
+  }
   GrammarNode space() const { return space_; }
 
   // A string of `min` to `max` characters, in quotation marks. Characters may be escaped.
   GrammarNode String(uint32_t min, uint32_t max);
-  // A string whose inside is of this term, which AnyText(kJsonString) has the form of.
+  // A string whose inside is of this term, which AnyText(kJsonString) has the form of; in Gemma's
+  // notations AnyText(kPlain).
   GrammarNode StringOf(Regular inside);
   // The inside of a key: each character is written in one way alone, but for those beyond ASCII,
   // which may be escaped, as json.dumps does.
   Regular AnyKey();
+  // A key without quotation marks.
+  Regular AnyName();
+  Notation notation() const { return notation_; }
+  std::string_view null() const { return python() ? "None" : "null"; }
+  std::string_view truth(bool value) const {
+    return value ? (python() ? "True" : "true") : (python() ? "False" : "false");
+  }
   // A literal: a key, a constant.
   Regular QuotedLiteral(std::string_view text);
 
@@ -58,6 +71,8 @@ class JsonGrammar {
   GrammarNode Array(GrammarNode elements);
 
  private:
+  bool python() const { return notation_ == Notation::kPython; }
+  GrammarNode GemmaString(Regular inside);
   Regular Digits(uint32_t min, uint32_t max);
   Regular Magnitude(const NumberBounds& bounds, int fraction_digits);
   Regular AtLeast(const Decimal& bound, bool strict, int fraction_digits);
@@ -67,6 +82,7 @@ class JsonGrammar {
 
   GrammarBuilder& builder_;
   RegularPool& pool_;
+  const Notation notation_;
   GrammarNode space_, comma_, colon_;
   Regular character_;  // of a string, escaped or not
   Regular escape_;     // \u and what follows it, of a character beyond ASCII

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "text/grammar/json_grammar.h"
 #include "text/grammar/json_value.h"
+#include "text/grammar/notation.h"
 
 namespace millrace {
 
@@ -31,6 +32,7 @@ struct SchemaOptions {
   bool any_whitespace = true;
   bool closed = false;
   bool lenient = false;
+  Notation notation = Notation::kJson;
 };
 
 // Adds the grammar of the instances of `schema`.
@@ -39,6 +41,10 @@ absl::StatusOr<GrammarNode> CompileSchema(GrammarBuilder& builder, std::string_v
 // Adds the grammar of the instances as GrammarSpec::kElement writes them. Strings are of `texts`.
 absl::StatusOr<GrammarNode> CompileElement(GrammarBuilder& builder, std::string_view schema,
                                            const SchemaOptions& options, Regular texts);
+
+// Adds the grammar of the instances as GrammarSpec::kArguments writes them.
+absl::StatusOr<GrammarNode> CompileArguments(GrammarBuilder& builder, std::string_view schema,
+                                             const SchemaOptions& options);
 
 namespace schema {
 

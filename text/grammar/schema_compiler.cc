@@ -169,7 +169,7 @@ absl::StatusOr<GrammarNode> Compiler::CompileFlat(const Flat& flat) {
 }
 
 // Chooses a branch of the first alternative; the others come with the next call.
-absl::StatusOr<GrammarNode> Compiler::CompileAlternatives(const Flat& flat) {
+absl::StatusOr<GrammarNode> Compiler::CompileAlternatives(const Flat& flat, bool arguments) {
   Conjunction rest;
   for (const JsonValue* schema : flat.base) rest.push_back({Part::Kind::kBase, schema});
   rest.insert(rest.end(), flat.alternatives.begin() + 1, flat.alternatives.end());
@@ -198,10 +198,28 @@ absl::StatusOr<GrammarNode> Compiler::CompileAlternatives(const Flat& flat) {
       }
       conjunction.push_back({Part::Kind::kSchema, *negation});
     }
-    MILLRACE_ASSIGN_OR_RETURN(const GrammarNode node, Compile(conjunction));
+    MILLRACE_ASSIGN_OR_RETURN(const GrammarNode node,
+                              arguments ? CompileArguments(conjunction) : Compile(conjunction));
     nodes.push_back(node);
   }
   return builder_.Alternative(nodes);
+}
+
+absl::StatusOr<GrammarNode> Compiler::CompileArguments(const Conjunction& conjunction) {
+  MILLRACE_RETURN_IF_ERROR(builder_.Check());
+  MILLRACE_ASSIGN_OR_RETURN(const Flat flat, reader_.Flatten(conjunction));
+  if (flat.never) return builder_.Term(kNothing);
+  if (EnumOf(flat.base).has_value() && !reader_.lenient()) {
+    return reader_.Refuse(*flat.base.front(), "enum", "of all arguments it is not supported here");
+  }
+  if (++depth_ > builder_.limits().depth) {
+    return absl::InvalidArgumentError("it is too deep: alternatives within alternatives");
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const GrammarNode node, flat.alternatives.empty()
+                                                        ? CompileObject(flat.base, true)
+                                                        : CompileAlternatives(flat, true));
+  --depth_;
+  return node;
 }
 
 absl::StatusOr<GrammarNode> Compiler::CompileBase(const Base& base) {
@@ -229,11 +247,13 @@ absl::StatusOr<GrammarNode> Compiler::CompileBase(const Base& base) {
     });
   };
   if ((types & kNull) != 0 && !forbidden({.type = JsonValue::Type::kNull})) {
-    nodes.push_back(builder_.Literal("null"));
+    nodes.push_back(builder_.Literal(json_.null()));
   }
   if ((types & kBoolean) != 0) {
-    if (!forbidden({.type = JsonValue::Type::kTrue})) nodes.push_back(builder_.Literal("true"));
-    if (!forbidden({.type = JsonValue::Type::kFalse})) nodes.push_back(builder_.Literal("false"));
+    if (!forbidden({.type = JsonValue::Type::kTrue}))
+      nodes.push_back(builder_.Literal(json_.truth(true)));
+    if (!forbidden({.type = JsonValue::Type::kFalse}))
+      nodes.push_back(builder_.Literal(json_.truth(false)));
   }
   if ((types & (kInteger | kFraction)) != 0) {
     MILLRACE_ASSIGN_OR_RETURN(const GrammarNode node, CompileNumber(base, types));
@@ -261,7 +281,7 @@ absl::StatusOr<GrammarNode> Compiler::CompileEnum(const Base& base, const JsonVa
     MILLRACE_RETURN_IF_ERROR(builder_.Check());
     MILLRACE_ASSIGN_OR_RETURN(const bool holds, HoldsBase(value, base));
     if (!holds) continue;
-    if (value.is_string()) {
+    if (value.is_string() && json_.notation() == Notation::kJson) {
       strings.emplace_back();
       AppendJsonString(value.text, &strings.back());
     } else {

@@ -23,12 +23,14 @@ class Compiler {
       : builder_(builder),
         pool_(builder.regular()),
         closed_(options.closed),
-        json_(builder, options.any_whitespace),
+        json_(builder, options.any_whitespace, options.notation),
         reader_(root, builder.limits(), options.lenient) {}
 
   absl::StatusOr<GrammarNode> Compile(const Conjunction& conjunction);
   // Returns the values as elements have them: strings as they are, and of `texts`.
   absl::StatusOr<GrammarNode> CompileElement(const Conjunction& conjunction, Regular texts);
+  // Returns the objects as the arguments of a call.
+  absl::StatusOr<GrammarNode> CompileArguments(const Conjunction& conjunction);
   const Reader::Refusal& refusal() const { return reader_.refusal(); }
 
  private:
@@ -47,7 +49,7 @@ class Compiler {
   };
 
   absl::StatusOr<GrammarNode> CompileFlat(const Flat& flat);
-  absl::StatusOr<GrammarNode> CompileAlternatives(const Flat& flat);
+  absl::StatusOr<GrammarNode> CompileAlternatives(const Flat& flat, bool arguments = false);
   absl::StatusOr<GrammarNode> CompileBase(const Base& base);
   absl::StatusOr<GrammarNode> CompileEnum(const Base& base, const JsonValue& values);
   absl::StatusOr<GrammarNode> CompileString(const Base& base);
@@ -56,12 +58,12 @@ class Compiler {
   absl::StatusOr<GrammarNode> CompileUnique(const Base& base, const JsonValue& schema,
                                             const Counts& counts);
   absl::StatusOr<std::optional<std::vector<JsonValue>>> FewValues(const Conjunction& conjunction);
-  absl::StatusOr<GrammarNode> CompileObject(const Base& base);
+  absl::StatusOr<GrammarNode> CompileObject(const Base& base, bool arguments = false);
   absl::StatusOr<GrammarNode> Members(const Base& base, const std::vector<Member>& members,
                                       GrammarNode additional, const Counts& counts);
   absl::StatusOr<GrammarNode> Additional(const Base& base,
-                                         const std::vector<std::string_view>& declared,
-                                         bool closed);
+                                         const std::vector<std::string_view>& declared, bool closed,
+                                         bool arguments);
   absl::StatusOr<std::optional<Regular>> KeyTerm(const Base& base);
   absl::StatusOr<Conjunction> PropertySchemas(const Base& base, std::string_view name);
 
@@ -74,6 +76,8 @@ class Compiler {
   absl::StatusOr<std::optional<Regular>> Pattern(const JsonValue& schema, std::string_view keyword,
                                                  std::string_view pattern,
                                                  TextForm form = TextForm::kJsonString);
+  // Returns the key of a member and what stands behind it.
+  GrammarNode Key(std::string_view name, bool arguments);
   // Returns whether the strings that a conjunction allows are all strings.
   static bool IsAnyString(const Base& base);
   // The insides of the strings that a conjunction allows, or the strings themselves.

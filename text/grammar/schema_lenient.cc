@@ -120,4 +120,12 @@ absl::StatusOr<GrammarNode> CompileElement(GrammarBuilder& builder, std::string_
                      });
 }
 
+absl::StatusOr<GrammarNode> CompileArguments(GrammarBuilder& builder, std::string_view schema,
+                                             const SchemaOptions& options) {
+  return CompileRoot(builder, schema, options,
+                     [](schema::Compiler& compiler, const schema::Conjunction& conjunction) {
+                       return compiler.CompileArguments(conjunction);
+                     });
+}
+
 }  // namespace millrace

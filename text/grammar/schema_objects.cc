@@ -90,7 +90,7 @@ bool Compiler::IsClosed(const Base& base, size_t declared, const Counts& counts)
 // The members that no schema declares, by which of the patterns their keys match.
 absl::StatusOr<GrammarNode> Compiler::Additional(const Base& base,
                                                  const std::vector<std::string_view>& declared,
-                                                 bool closed) {
+                                                 bool closed, bool arguments) {
   std::vector<std::pair<std::string_view, Regular>> patterns;
   for (const JsonValue* schema : base) {
     const JsonValue* own = schema->Find("patternProperties");
@@ -118,6 +118,8 @@ absl::StatusOr<GrammarNode> Compiler::Additional(const Base& base,
   Regular any = AnyText(pool_, TextForm::kJsonString);
   // Escaped characters beyond ASCII are in no key that is ASCII.
   if (patterns.empty() && !allowed && all_ascii) any = json_.AnyKey();
+  const bool bare = arguments || IsGemma(json_.notation());
+  if (bare) any = json_.AnyName();
   std::vector<GrammarNode> members;
   for (size_t set = closed ? 1 : 0; set < size_t{1} << patterns.size(); ++set) {
     std::set<std::string_view> matching;
@@ -138,7 +140,9 @@ absl::StatusOr<GrammarNode> Compiler::Additional(const Base& base,
     const Regular* term = builder_.AsTerm(value);
     if (term != nullptr && *term == kNothing) continue;
     MILLRACE_RETURN_IF_ERROR(builder_.Check());
-    members.push_back(builder_.Sequence({json_.StringOf(pool_.And(key)), json_.colon(), value}));
+    const GrammarNode written =
+        bare ? builder_.Term(pool_.And(key)) : json_.StringOf(pool_.And(key));
+    members.push_back(builder_.Sequence({written, json_.colon(arguments), value}));
   }
   return builder_.Alternative(members);
 }
@@ -206,7 +210,13 @@ absl::StatusOr<GrammarNode> Compiler::Members(const Base& base, const std::vecto
   return after[0];
 }
 
-absl::StatusOr<GrammarNode> Compiler::CompileObject(const Base& base) {
+GrammarNode Compiler::Key(std::string_view name, bool arguments) {
+  const bool bare = arguments || IsGemma(json_.notation());
+  const GrammarNode key = bare ? builder_.Literal(name) : builder_.Term(json_.QuotedLiteral(name));
+  return builder_.Sequence({key, json_.colon(arguments)});
+}
+
+absl::StatusOr<GrammarNode> Compiler::CompileObject(const Base& base, bool arguments) {
   std::vector<std::string_view> names;
   absl::flat_hash_set<std::string_view> known, required;
   const auto declare = [&](std::string_view name) {
@@ -246,14 +256,13 @@ absl::StatusOr<GrammarNode> Compiler::CompileObject(const Base& base) {
       if (needed) return builder_.Term(kNothing);
       continue;  // it must not be there, and is none of the others either
     }
-    members.push_back(
-        {builder_.Sequence({builder_.Term(json_.QuotedLiteral(name)), json_.colon(), value}),
-         needed});
+    members.push_back({builder_.Sequence({Key(name, arguments), value}), needed});
   }
-  MILLRACE_ASSIGN_OR_RETURN(const GrammarNode additional,
-                            Additional(base, names, IsClosed(base, names.size(), counts)));
+  MILLRACE_ASSIGN_OR_RETURN(
+      const GrammarNode additional,
+      Additional(base, names, IsClosed(base, names.size(), counts), arguments));
   MILLRACE_ASSIGN_OR_RETURN(const GrammarNode inside, Members(base, members, additional, counts));
-  return json_.Object(inside);
+  return arguments ? inside : json_.Object(inside);
 }
 
 }  // namespace millrace::schema

@@ -85,7 +85,8 @@ absl::StatusOr<GrammarNode> Compiler::CompileString(const Base& base) {
     MILLRACE_ASSIGN_OR_RETURN(const Counts length, CountsOf(base, "minLength", "maxLength"));
     return json_.String(length.min, length.max);
   }
-  MILLRACE_ASSIGN_OR_RETURN(const Regular term, StringTerm(base));
+  const TextForm form = IsGemma(json_.notation()) ? TextForm::kPlain : TextForm::kJsonString;
+  MILLRACE_ASSIGN_OR_RETURN(const Regular term, StringTerm(base, form));
   return json_.StringOf(term);
 }
 

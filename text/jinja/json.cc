@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/exact_json.h"
 #include "text/jinja/text.h"
 
 namespace millrace::jinja {
@@ -34,8 +35,12 @@ absl::StatusOr<Value> Convert(const Budget& budget, const Json& json, int depth)
       [[fallthrough]];
     case Json::value_t::number_integer:
       return Value(json.template get<int64_t>());
-    case Json::value_t::string:
-      return Value(json.template get_ref<const std::string&>());
+    case Json::value_t::string: {
+      const std::string& text = json.template get_ref<const std::string&>();
+      const std::string_view digits = KeptInteger(text);
+      if (digits.empty()) return Value(text);
+      return Value(Value::LongInteger{std::make_shared<const std::string>(digits)});
+    }
     case Json::value_t::array: {
       std::vector<Value> items;
       for (const Json& element : json) {
@@ -85,6 +90,7 @@ class JsonWriter {
     if (const bool* flag = value.Get<bool>()) return std::string(*flag ? "true" : "false");
     if (const int64_t* integer = value.Get<int64_t>()) return StrCat(*integer);
     if (const uint64_t* integer = value.Get<uint64_t>()) return StrCat(*integer);
+    if (const auto* integer = value.Get<Value::LongInteger>()) return *integer->digits;
     if (const double* real = value.Get<double>()) {
       if (std::isnan(*real)) return std::string("NaN");
       if (std::isinf(*real)) return std::string(*real < 0 ? "-Infinity" : "Infinity");

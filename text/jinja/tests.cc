@@ -18,7 +18,9 @@ template <typename T>
 bool HasType(const Value& value) {
   return value.Is<T>();
 }
-bool IsInteger(const Value& value) { return value.Is<int64_t>() || value.Is<uint64_t>(); }
+bool IsInteger(const Value& value) {
+  return value.Is<int64_t>() || value.Is<uint64_t>() || value.Is<Value::LongInteger>();
+}
 bool IsDefined(const Value& value) { return !value.Is<Undefined>(); }
 bool IsString(const Value& value) { return value.string() != nullptr; }
 bool IsMapping(const Value& value) { return value.dict() != nullptr; }

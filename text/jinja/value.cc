@@ -84,6 +84,7 @@ class Printer {
     if (const int64_t* integer = value.Get<int64_t>()) return Append(StrCat(*integer));
     if (const uint64_t* integer = value.Get<uint64_t>()) return Append(StrCat(*integer));
     if (const double* real = value.Get<double>()) return Append(FloatText(*real));
+    if (const auto* integer = value.Get<Value::LongInteger>()) return Append(*integer->digits);
     return TypeError("print", value);
   }
 
@@ -143,6 +144,7 @@ std::optional<int64_t> Value::integer() const {
 
 std::optional<double> Value::number() const {
   if (const double* value = Get<double>()) return *value;
+  if (const auto* value = Get<LongInteger>()) return std::strtod(value->digits->c_str(), nullptr);
   if (const uint64_t* value = Get<uint64_t>()) return static_cast<double>(*value);
   if (const auto value = integer()) return static_cast<double>(*value);
   return std::nullopt;
@@ -216,7 +218,9 @@ std::string_view TypeName(const Value& value) {
   if (value.Is<Undefined>()) return "undefined value";
   if (value.Is<None>()) return "none";
   if (value.Is<bool>()) return "boolean";
-  if (value.Is<int64_t>() || value.Is<uint64_t>()) return "integer";
+  if (value.Is<int64_t>() || value.Is<uint64_t>() || value.Is<Value::LongInteger>()) {
+    return "integer";
+  }
   if (value.Is<double>()) return "float";
   if (value.string() != nullptr) return "string";
   if (value.list() != nullptr) return value.list()->kind == ListKind::kTuple ? "tuple" : "list";

@@ -46,6 +46,11 @@ struct Markup {
 // outlives the scope that it was defined in.
 class Value {
  public:
+  // An integer of more than 64 bits, which is printed as it is and calculated with as a float is.
+  struct LongInteger {
+    std::shared_ptr<const std::string> digits;
+  };
+
   Value() = default;  // Undefined, without a name.
   Value(Undefined value) : data_(std::move(value)) {}
   Value(None value) : data_(value) {}
@@ -55,6 +60,7 @@ class Value {
   // floats are.
   Value(uint64_t value) : data_(value) {}
   Value(double value) : data_(value) {}
+  Value(LongInteger value) : data_(std::move(value)) {}
   Value(String value) : data_(std::move(value)) {}
   Value(Markup value) : data_(std::move(value)) {}
   Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
@@ -95,7 +101,7 @@ class Value {
     return pointer == nullptr ? nullptr : pointer->get();
   }
 
-  std::variant<Undefined, None, bool, int64_t, uint64_t, double, String, Markup,
+  std::variant<Undefined, None, bool, int64_t, uint64_t, double, LongInteger, String, Markup,
                std::shared_ptr<const List>, std::shared_ptr<const Dict>, std::shared_ptr<Namespace>,
                std::shared_ptr<Loop>, std::shared_ptr<const Function>>
       data_;

@@ -1,6 +1,7 @@
 #include "text/tools/marked_parser.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/strings.h"
@@ -24,9 +25,10 @@ std::vector<std::string> AllMarkers(const MarkedFormat& format) {
 class MarkedParser : public OutputParser {
  public:
   MarkedParser(const MarkedFormat* format, const std::vector<ToolSignature>& tools)
-      : format_(*format), outside_(AllMarkers(*format)), inside_(AllMarkers(*format)) {
-    for (const ToolSignature& tool : tools) names_.push_back(tool.name);
-  }
+      : format_(*format),
+        tools_(tools),
+        outside_(AllMarkers(*format)),
+        inside_(AllMarkers(*format)) {}
 
   void Commit(OutputDelta*) override { forced_ = state_ != State::kContent; }
 
@@ -101,11 +103,15 @@ class MarkedParser : public OutputParser {
   }
 
   void StepContent(char c, OutputDelta* out) {
-    if (format_.bare && calls_ == 0 && c == '{' && content_.only_space() && !outside_held_) {
+    const bool first = calls_ == 0 && content_.only_space() && !outside_held_;
+    if (format_.bare && first && c == (python() ? '[' : '{')) {
       section_calls_ = calls_;
       bare_ = true;
       raw_.clear();
-      return BeginObject(c, out);
+      if (!python()) return BeginObject(c, out);
+      raw_ = c;
+      state_ = State::kBetween;
+      return;
     }
     std::string passed;
     const std::optional<size_t> marker = outside_.Step(c, &passed);
@@ -151,7 +157,7 @@ class MarkedParser : public OutputParser {
       return StepContent(c, out);
     }
     const bool ended = step == JsonStep::kEnd;
-    const bool known = !bare_ || std::count(names_.begin(), names_.end(), reader_.name()) > 0;
+    const bool known = !bare_ || FindTool(reader_.name()) != nullptr;
     if (ended && !reader_.has_name()) return Abandon(out);
     if (ended && bare_ && !reader_.announced()) return Abandon(out);
     if (!announced_ && (reader_.announced() || ended)) {
@@ -179,7 +185,12 @@ class MarkedParser : public OutputParser {
 
   void FinishArguments(AnswerEnd end, OutputDelta* out) {
     std::string rest;
-    mender_.Finish(end, &rest);
+    if (literal_.has_value()) {
+      literal_->Finish(end, &rest);
+      literal_.reset();
+    } else {
+      mender_.Finish(end, &rest);
+    }
     out->AddArguments(calls_ - 1, rest);
   }
 
@@ -194,16 +205,20 @@ class MarkedParser : public OutputParser {
   }
 
   void StepHeader(char c, OutputDelta* out) {
-    if (c != '{') {
-      raw_ += c;
+    raw_ += c;
+    if (c != (python() ? '(' : '{')) {
       header_ += c;
-      if (header_.size() > kMaxHeader) Abandon(out);
+      const bool names = !python() || IsCallNameByte(c);
+      if (!names || header_.size() > kMaxHeader) Abandon(out);
       return;
     }
     const std::string name = NameOf(header_);
-    if (name.empty()) {
-      raw_ += c;
-      return Abandon(out);
+    const ToolSignature* tool = FindTool(name);
+    if (name.empty() || (bare_ && tool == nullptr)) return Abandon(out);
+    if (format_.arguments != ArgumentForm::kJson) {
+      const std::string_view parameters = tool == nullptr ? "" : std::string_view(tool->parameters);
+      literal_.emplace(format_.arguments,
+                       ParseOrdered(parameters, kCallJson).value_or(OrderedJson()));
     }
     out->BeginCall(calls_++, name, IdOf(header_, name));
     mender_ = JsonMender();
@@ -248,6 +263,7 @@ class MarkedParser : public OutputParser {
   }
 
   void StepArguments(char c, OutputDelta* out) {
+    if (literal_.has_value()) return StepLiteral(c, out);
     const JsonStep step = extent_.Step(c);
     if (step == JsonStep::kBad) {
       FinishArguments(AnswerEnd::kWhole, out);
@@ -258,6 +274,26 @@ class MarkedParser : public OutputParser {
     if (step == JsonStep::kEnd) EndCall(out, /*has_arguments=*/true);
   }
 
+  void StepLiteral(char c, OutputDelta* out) {
+    std::string text;
+    const JsonStep step = literal_->Step(c, &text);
+    out->AddArguments(calls_ - 1, text);
+    if (step == JsonStep::kBad) {
+      FinishArguments(AnswerEnd::kWhole, out);
+      raw_ = c;
+      return Abandon(out);
+    }
+    if (step == JsonStep::kEnd) EndCall(out, /*has_arguments=*/true);
+  }
+
+  bool python() const { return format_.arguments == ArgumentForm::kPython; }
+
+  const ToolSignature* FindTool(std::string_view name) const {
+    const auto tool = std::find_if(tools_.begin(), tools_.end(),
+                                   [&](const ToolSignature& one) { return one.name == name; });
+    return tool == tools_.end() ? nullptr : &*tool;
+  }
+
   // Takes the text since the last call for no call.
   void Abandon(OutputDelta* out) {
     state_ = State::kContent;
@@ -266,7 +302,7 @@ class MarkedParser : public OutputParser {
   }
 
   const MarkedFormat& format_;
-  std::vector<std::string> names_;
+  const std::vector<ToolSignature> tools_;
   MarkerScanner outside_;
   MarkerScanner inside_;
   bool outside_held_ = false;
@@ -277,7 +313,8 @@ class MarkedParser : public OutputParser {
   bool forced_ = false;     // the text from here on is a call for certain
   JsonCallReader reader_;
   JsonExtent extent_;
-  JsonMender mender_;  // of the call's arguments
+  JsonMender mender_;                     // of the call's arguments
+  std::optional<LiteralReader> literal_;  // of arguments that are no JSON
   std::string header_;
   std::vector<std::string> ids_;  // of the calls so far
   std::string raw_;               // what becomes content if it turns out to be no call

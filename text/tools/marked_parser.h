@@ -1,5 +1,5 @@
-// Tool calls between markers, in JSON: Hermes and Qwen, Llama 3, Mistral, DeepSeek V3, Granite,
-// Kimi, Cohere, Apertus.
+// Tool calls between markers, in JSON (Hermes and Qwen, Llama 3, Mistral, DeepSeek V3, Granite,
+// Kimi, Cohere, Apertus) or in literals (LFM2, Llama 4, Gemma 4).
 #ifndef MILLRACE_TEXT_TOOLS_MARKED_PARSER_H_
 #define MILLRACE_TEXT_TOOLS_MARKED_PARSER_H_
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "text/tools/literal_reader.h"
 #include "text/tools/output_parser.h"
 
 namespace millrace {
@@ -19,7 +20,8 @@ struct MarkedFormat {
   std::vector<std::string> close;
   // A call is an object whose only key is the name, before its arguments.
   bool keyed = false;
-  // An answer that begins with an object that names a tool is a call.
+  // An answer that begins with an object that names a tool, or with a list of calls in Python's
+  // form, is a call.
   bool bare = false;
   // The texts around the name in a header; the name ends before the last one that is there.
   std::vector<std::string> before_name;
@@ -31,6 +33,8 @@ struct MarkedFormat {
   std::string after_id = {};
   // Bytes between calls that mean nothing, beside white space.
   std::string separators = ",;[]";
+  // In a header's call, how its arguments are written.
+  ArgumentForm arguments = ArgumentForm::kJson;
 };
 
 // `format` must outlive the parser.

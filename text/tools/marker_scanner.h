@@ -37,6 +37,7 @@ class MarkerScanner {
     }
   }
 
+  bool holds() const { return !held_.empty(); }
   // Returns what is held back, and forgets it.
   std::string Take() { return std::exchange(held_, std::string()); }
 

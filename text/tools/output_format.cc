@@ -5,249 +5,10 @@
 
 #include "base/strings.h"
 #include "text/tools/harmony_parser.h"
+#include "text/tools/recipient_parser.h"
 
 namespace millrace {
 namespace {
-
-ToolFormat Marked(std::string name, MarkedFormat format, std::string begins,
-                  std::string arguments) {
-  return {.name = std::move(name),
-          .marked = std::move(format),
-          .xml = {},
-          .call_begins = std::move(begins),
-          .arguments_begin = std::move(arguments)};
-}
-
-ToolFormat Xml(std::string name, XmlFormat format, std::string begins, std::string arguments) {
-  return {.name = std::move(name),
-          .kind = ToolFormat::Kind::kXml,
-          .marked = {},
-          .xml = std::move(format),
-          .call_begins = std::move(begins),
-          .arguments_begin = std::move(arguments)};
-}
-
-ToolFormat Hermes() {
-  return Marked("hermes", {.open = {"<tool_call>"}, .close = {"</tool_call>"}},
-                "<tool_call>\n{\"name\": \"", "\", \"arguments\": ");
-}
-
-ToolFormat Llama3() {
-  return Marked("llama3_json", {.open = {"<|python_tag|>"}, .bare = true}, "{\"name\": \"",
-                "\", \"parameters\": ");
-}
-
-ToolFormat Mistral(bool header) {
-  MarkedFormat format{.open = {"[TOOL_CALLS]"},
-                      .after_name = {"[CALL_ID]", "[ARGS]"},
-                      .header = true,
-                      .before_id = "[CALL_ID]",
-                      .after_id = "[ARGS]"};
-  return header ? Marked("mistral", std::move(format), "[TOOL_CALLS]", "[ARGS]")
-                : Marked("mistral", std::move(format), "[TOOL_CALLS] [{\"name\": \"",
-                         "\", \"arguments\": ");
-}
-
-ToolFormat Granite() {
-  return Marked(
-      "granite",
-      {.open = {"<|tool_call|>", "<tool_call>"}, .close = {"<|/tool_call|>", "</tool_call>"}},
-      "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ");
-}
-
-// V3 writes a kind before the name and fences the arguments, V3.1 neither.
-ToolFormat DeepSeek(bool fenced) {
-  MarkedFormat format{.open = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"},
-                      .close = {"<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"},
-                      .before_name = {"function<｜tool▁sep｜>"},
-                      .after_name = {"<｜tool▁sep｜>", "\n```"},
-                      .header = true,
-                      .separators = ",;[]`"};
-  const std::string begins = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>";
-  return fenced ? Marked("deepseek_v3", std::move(format), begins + "function<｜tool▁sep｜>",
-                         "\n```json\n")
-                : Marked("deepseek_v31", std::move(format), begins, "<｜tool▁sep｜>");
-}
-
-// V4 names the section tool_calls.
-ToolFormat DeepSeekElements(bool v4) {
-  const std::string section = v4 ? "<｜DSML｜tool_calls>" : "<｜DSML｜function_calls>";
-  return Xml(v4 ? "deepseek_v4" : "deepseek_v32",
-             {.name_open = "<｜DSML｜invoke name=\"",
-              .name_close = "\">",
-              .key_open = "<｜DSML｜parameter name=\"",
-              .key_close = "\">",
-              .value_open = "",
-              .value_close = "</｜DSML｜parameter>",
-              .call_close = "</｜DSML｜invoke>",
-              .dropped = {section, "</" + section.substr(1)}},
-             section + "\n<｜DSML｜invoke name=\"", "\">\n");
-}
-
-ToolFormat Kimi() {
-  return Marked("kimi_k2",
-                {.open = {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},
-                 .close = {"<|tool_call_end|>", "<|tool_calls_section_end|>"},
-                 .before_name = {"functions."},
-                 .after_name = {"<|tool_call_argument_begin|>", ":"},
-                 .header = true,
-                 .after_id = "<|tool_call_argument_begin|>"},
-                "<|tool_calls_section_begin|><|tool_call_begin|>functions.",
-                ":0<|tool_call_argument_begin|>");
-}
-
-// Seed-OSS has the same elements in a section of another name.
-ToolFormat FunctionElements(std::string name, const std::string& section) {
-  return Xml(std::move(name),
-             {.name_open = "<function=",
-              .name_close = ">",
-              .key_open = "<parameter=",
-              .key_close = ">",
-              .value_open = "",
-              .value_close = "</parameter>",
-              .call_close = "</function>",
-              .dropped = {StrCat("<", section, ">"), StrCat("</", section, ">")}},
-             StrCat("<", section, ">\n<function="), ">\n");
-}
-
-ToolFormat Qwen3Coder() { return FunctionElements("qwen3_coder", "tool_call"); }
-ToolFormat SeedOss() { return FunctionElements("seed_oss", "seed:tool_call"); }
-
-ToolFormat Glm45() {
-  return Xml("glm45",
-             {.name_open = "<tool_call>",
-              .name_close = "",
-              .key_open = "<arg_key>",
-              .key_close = "</arg_key>",
-              .value_open = "<arg_value>",
-              .value_close = "</arg_value>",
-              .call_close = "</tool_call>",
-              .dropped = {}},
-             "<tool_call>", "\n");
-}
-
-ToolFormat MiniMax() {
-  return Xml("minimax_m2",
-             {.name_open = "<invoke name=\"",
-              .name_close = "\">",
-              .key_open = "<parameter name=\"",
-              .key_close = "\">",
-              .value_open = "",
-              .value_close = "</parameter>",
-              .call_close = "</invoke>",
-              .dropped = {"<minimax:tool_call>", "</minimax:tool_call>"}},
-             "<minimax:tool_call>\n<invoke name=\"", "\">\n");
-}
-
-ToolFormat Apriel() {
-  return Marked("apriel", {.open = {"<tool_calls>"}, .close = {"</tool_calls>"}},
-                "<tool_calls>[{\"name\": \"", "\", \"arguments\": ");
-}
-
-ToolFormat Apertus() {
-  return Marked("apertus",
-                {.open = {"<|tools_prefix|>"}, .close = {"<|tools_suffix|>"}, .keyed = true},
-                "<|tools_prefix|>[{\"", "\": ");
-}
-
-ToolFormat Cohere() {
-  return Marked("cohere", {.open = {"<|START_ACTION|>"}, .close = {"<|END_ACTION|>"}},
-                "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"",
-                "\", \"parameters\": ");
-}
-
-ToolFormat CommandR() {
-  return Marked("command_r", {.open = {"Action:\n```json"}, .close = {}, .separators = ",;[]`"},
-                "Action:\n```json\n[\n    {\n        \"tool_name\": \"",
-                "\",\n        \"parameters\": ");
-}
-
-ToolFormat Functionary() {
-  return Marked(
-      "functionary_v31",
-      {.open = {"<function="}, .close = {"</function>"}, .after_name = {">"}, .header = true},
-      "<function=", ">");
-}
-
-ToolFormat FireFunction() {
-  return Marked("firefunction", {.open = {"functools["}}, "functools[{\"name\": \"",
-                "\", \"arguments\": ");
-}
-
-ToolFormat Harmony() {
-  ToolFormat format;
-  format.name = "openai";
-  format.kind = ToolFormat::Kind::kHarmony;
-  format.call_begins = "<|channel|>commentary to=functions.";
-  format.arguments_begin = " <|constrain|>json<|message|>";
-  return format;
-}
-
-// A text by which a template shows which format its model was trained on. The first that is found
-// decides, so that the more special ones stand first.
-struct ToolSign {
-  std::string_view text;
-  ToolFormat (*make)();
-};
-constexpr ToolSign kToolSigns[] = {
-    {"<|channel|>", Harmony},
-    {"[ARGS]", [] { return Mistral(true); }},
-    {"[TOOL_CALLS]", [] { return Mistral(false); }},
-    {"｜DSML｜tool_calls>", [] { return DeepSeekElements(true); }},
-    {"dsml_token + 'tool_calls>", [] { return DeepSeekElements(true); }},
-    {"｜DSML｜", [] { return DeepSeekElements(false); }},
-    {"function<｜tool▁sep｜>", [] { return DeepSeek(true); }},
-    {"'function' + '<｜tool▁sep｜>'", [] { return DeepSeek(true); }},
-    {"tool['type'] + '<｜tool▁sep｜>'", [] { return DeepSeek(true); }},
-    {"<｜tool▁calls▁begin｜>", [] { return DeepSeek(false); }},
-    {"<|tool_calls_section_begin|>", Kimi},
-    {"<|START_ACTION|>", Cohere},
-    {"Action:\\n```json", CommandR},
-    {"<|tools_prefix|>", Apertus},
-    {"<tool_calls>[", Apriel},
-    {"functools[", FireFunction},
-    {"<seed:tool_call>", SeedOss},
-    {"<parameter=", Qwen3Coder},  // "<function=" is Functionary's, too, before an object
-    {"<function=", Functionary},
-    {"<minimax:tool_call>", MiniMax},
-    {"<arg_key>", Glm45},
-    {"<|tool_call|>", Granite},
-    {"<tool_call>", Hermes},
-    {"<|python_tag|>", Llama3},
-    {"<|start_header_id|>", Llama3},
-};
-
-// vLLM's names, with those that it has for the same format.
-struct ToolName {
-  std::string_view name;
-  ToolFormat (*make)();
-};
-constexpr ToolName kToolNames[] = {
-    {"hermes", Hermes},
-    {"llama3_json", Llama3},
-    {"llama4_json", Llama3},
-    {"mistral", [] { return Mistral(true); }},
-    {"openai", Harmony},
-    {"deepseek_v3", [] { return DeepSeek(true); }},
-    {"deepseek_v31", [] { return DeepSeek(false); }},
-    {"deepseek_v32", [] { return DeepSeekElements(false); }},
-    {"deepseek_v4", [] { return DeepSeekElements(true); }},
-    {"granite", Granite},
-    {"kimi_k2", Kimi},
-    {"qwen3_coder", Qwen3Coder},
-    {"qwen3_xml", Qwen3Coder},
-    {"step3p5", Qwen3Coder},
-    {"seed_oss", SeedOss},
-    {"glm45", Glm45},
-    {"glm47", Glm45},
-    {"minimax_m2", MiniMax},
-    {"apertus", Apertus},
-    {"apriel", Apriel},
-    {"cohere", Cohere},
-    {"command_r", CommandR},
-    {"firefunction", FireFunction},
-    {"functionary_v31", Functionary},
-};
 
 struct ReasoningName {
   std::string_view name;
@@ -266,6 +27,7 @@ constexpr ReasoningName kReasoningNames[] = {
     {"granite", "Here is my thought process:", "Here is my response:"},
     {"cohere", "<|START_THINKING|>", "<|END_THINKING|>"},
     {"apertus", "<|inner_prefix|>", "<|inner_suffix|>"},
+    {"gemma4", "<|channel>", "<channel|>"},
     {"openai_gptoss", "", ""},
 };
 
@@ -277,6 +39,7 @@ ReasoningFormat MakeReasoning(const ReasoningName& row) {
     format.think.answer_open = "<|START_RESPONSE|>";
     format.think.answer_close = "<|END_RESPONSE|>";
   }
+  if (row.name == "gemma4") format.think.label = "thought";
   if (row.name != "granite") return format;
   // Granite 3.2 writes sentences, in two spellings; 3.3 writes tags.
   format.think.more_opens = {"Here's my thought process:", "<think>"};
@@ -328,7 +91,7 @@ std::string_view TrimmedRight(std::string_view text) {
 
 std::vector<std::string> OutputFormat::ToolParsers() {
   std::vector<std::string> names = {"auto", "none"};
-  for (const ToolName& row : kToolNames) names.emplace_back(row.name);
+  for (std::string& name : ToolFormatNames()) names.push_back(std::move(name));
   return names;
 }
 
@@ -343,15 +106,9 @@ absl::StatusOr<OutputFormat> OutputFormat::Choose(std::string_view chat_template
                                                   std::string_view reasoning_parser) {
   OutputFormat format;
   if (tool_parser == "auto") {
-    for (const ToolSign& sign : kToolSigns) {
-      if (chat_template.find(sign.text) == chat_template.npos) continue;
-      format.tools_ = sign.make();
-      break;
-    }
+    format.tools_ = ToolFormatShown(chat_template);
   } else if (tool_parser != "none") {
-    for (const ToolName& row : kToolNames) {
-      if (row.name == tool_parser) format.tools_ = row.make();
-    }
+    format.tools_ = ToolFormatNamed(tool_parser);
     if (!format.tools_) {
       return absl::InvalidArgumentError(
           StrCat("tool-call-parser is ", tool_parser, "; allowed: ", JoinList(ToolParsers())));
@@ -369,6 +126,12 @@ absl::StatusOr<OutputFormat> OutputFormat::Choose(std::string_view chat_template
     }
   }
   return format;
+}
+
+std::vector<std::string> ReasoningFormat::Closes() const {
+  std::vector<std::string> closes = {think.close};
+  closes.insert(closes.end(), think.more_closes.begin(), think.more_closes.end());
+  return closes;
 }
 
 std::vector<std::string> OutputFormat::Markers() const {
@@ -393,18 +156,10 @@ std::vector<std::string> OutputFormat::Markers() const {
         &tools_->marked.after_name, &tools_->xml.dropped}) {
     add(*texts);
   }
+  add({std::string(LiteralQuote(tools_->marked.arguments))});
   add({tools_->xml.name_open, tools_->xml.key_open, tools_->xml.key_close, tools_->xml.value_open,
        tools_->xml.value_close, tools_->xml.call_close, "<｜tool▁sep｜>", "｜DSML｜"});
   return markers;
-}
-
-std::vector<std::string> ToolFormat::Opens() const {
-  if (kind != Kind::kXml) return marked.open;
-  std::vector<std::string> opens = {xml.name_open};
-  for (const std::string& text : xml.dropped) {
-    if (!text.starts_with("</")) opens.push_back(text);
-  }
-  return opens;
 }
 
 bool OutputFormat::BeginsReasoning(std::string_view prompt_end, std::string_view prefill) const {
@@ -430,17 +185,23 @@ bool OutputFormat::BeginsReasoning(std::string_view prompt_end, std::string_view
                      [&](const std::string& text) { return before.ends_with(text); });
 }
 
-std::string OutputFormat::ForcedCall(std::string_view name, std::string_view prompt_end) const {
+std::string OutputFormat::ForcedCall(std::string_view name, std::string_view prompt_end,
+                                     size_t calls_before) const {
   if (!tools_) return "";
   std::string text;
   if (BeginsReasoning(prompt_end)) text = StrCat("\n", reasoning_->think.close, "\n\n");
-  return StrCat(text, tools_->call_begins, name, name.empty() ? "" : tools_->arguments_begin);
+  return StrCat(text, tools_->call_begins, name,
+                name.empty() ? std::string() : tools_->AfterName(calls_before));
 }
 
 std::unique_ptr<OutputParser> OutputFormat::MakeParser(const Request& request) const {
   const bool calls = request.tools && tools_.has_value();
   const bool reasons = request.reasoning && reasoning_.has_value();
   const bool keeps = request.keeps_reasoning && reasoning_.has_value();
+  // All answers to chats have this form.
+  if (tools_ && tools_->kind == ToolFormat::Kind::kRecipients && (calls || request.chat)) {
+    return MakeRecipientParser(request.signatures);
+  }
   if (!calls && !reasons && !keeps) return nullptr;
   if (calls ? tools_->kind == ToolFormat::Kind::kHarmony : reasoning_->harmony) {
     return MakeHarmonyParser(calls, /*separates=*/reasons || !keeps);
@@ -457,34 +218,6 @@ std::unique_ptr<OutputParser> OutputFormat::MakeParser(const Request& request) c
   }
   return MakeThinkParser(reasoning_->think, request.inside_reasoning,
                          calls ? tools_->Opens() : std::vector<std::string>(), std::move(next));
-}
-
-std::optional<ToolFormat> DeriveToolFormat(std::string_view with_text, std::string_view text,
-                                           std::string_view with_call, std::string_view name) {
-  const size_t begin = with_text.rfind(text);
-  if (begin == with_text.npos || with_call.size() < begin) return std::nullopt;
-  // Up to the answer the two are the same.
-  size_t same = 0;
-  while (same < begin && with_text[same] == with_call[same]) ++same;
-  const std::string_view call = with_call.substr(same);
-  const size_t object = call.find("{\"name\": \"");
-  if (object == call.npos || !call.substr(object + 10).starts_with(name)) return std::nullopt;
-  std::string open(Trim(call.substr(0, object)));
-  if (open.ends_with('[')) open.pop_back();
-  open = std::string(Trim(open));
-  std::string_view key = "arguments";
-  if (call.find("\"parameters\"", object) < call.find("\"arguments\"", object)) key = "parameters";
-  MarkedFormat format{.bare = open.empty()};
-  if (!open.empty()) format.open = {open};
-  const size_t end = call.rfind('}');
-  std::string_view rest = Trim(call.substr(end + 1));
-  if (rest.starts_with(']')) rest = Trim(rest.substr(1));
-  // The opening's counterpart closes the call; the end of the turn comes after it.
-  if (rest.starts_with("</") || rest.starts_with("<|/") || rest.starts_with("[/")) {
-    format.close = {std::string(rest.substr(0, rest.find_first_of(">]") + 1))};
-  }
-  return Marked("template", std::move(format), StrCat(call.substr(0, object), "{\"name\": \""),
-                StrCat("\", \"", key, "\": "));
 }
 
 }  // namespace millrace

@@ -10,32 +10,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "text/tools/marked_parser.h"
 #include "text/tools/output_parser.h"
 #include "text/tools/think_parser.h"
-#include "text/tools/xml_parser.h"
+#include "text/tools/tool_format.h"
 
 namespace millrace {
-
-// How calls are written.
-struct ToolFormat {
-  std::string name;  // of the parser, as --tool-call-parser has it
-  enum class Kind { kMarked, kXml, kHarmony } kind = Kind::kMarked;
-  MarkedFormat marked = {};
-  XmlFormat xml = {};
-  // The texts before a call's name and between the name and its arguments. An answer that begins
-  // so is a call.
-  std::string call_begins;
-  std::string arguments_begin;
-
-  // Returns the texts that open a call, or a section of calls.
-  std::vector<std::string> Opens() const;
-};
 
 struct ReasoningFormat {
   std::string name;  // as --reasoning-parser has it
   bool harmony = false;
   ThinkFormat think;
+
+  // Returns the texts that end the reasoning.
+  std::vector<std::string> Closes() const;
 };
 
 // Immutable: any number of threads may use one.
@@ -64,13 +51,16 @@ class OutputFormat {
 
   // Returns the text that makes the answer a call, of the tool `name` or, if that is empty, of any.
   // It follows a prompt that ends with `prompt_end`, whose reasoning it closes.
-  std::string ForcedCall(std::string_view name, std::string_view prompt_end) const;
+  // `calls_before`: the calls in the conversation.
+  std::string ForcedCall(std::string_view name, std::string_view prompt_end,
+                         size_t calls_before = 0) const;
 
   struct Request {
     bool tools = false;
     bool reasoning = false;
     // Without `reasoning`: what the model thinks is content, with its markers.
     bool keeps_reasoning = false;
+    bool chat = false;  // the prompt is a chat's
     std::vector<ToolSignature> signatures;
     bool inside_reasoning = false;
   };
@@ -81,12 +71,6 @@ class OutputFormat {
   std::optional<ToolFormat> tools_;
   std::optional<ReasoningFormat> reasoning_;
 };
-
-// Derives how calls are written from an answer without and with one, as a template renders them
-// after the same prompt. The call's tool is `name`. Nothing: it is no JSON object, or nothing
-// stands before it by which it could be told from text.
-std::optional<ToolFormat> DeriveToolFormat(std::string_view with_text, std::string_view text,
-                                           std::string_view with_call, std::string_view name);
 
 }  // namespace millrace
 

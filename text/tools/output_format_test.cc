@@ -32,6 +32,16 @@ TEST(OutputFormatTest, TheTemplateChooses) {
   EXPECT_EQ(ToolsOf("'Action:\\n```json\\n'"), "command_r");
   EXPECT_EQ(ToolsOf("<|start_header_id|> functools["), "firefunction");
   EXPECT_EQ(ToolsOf("<|start_header_id|> <function="), "functionary_v31");
+  EXPECT_EQ(ToolsOf("List of tools: <|tool_list_start|>["), "lfm2");
+  EXPECT_EQ(ToolsOf("List of tools: ["), "lfm2");
+  EXPECT_EQ(ToolsOf("'<|tool_call>call:' + name"), "gemma4");
+  EXPECT_EQ(ToolsOf("<start_function_call>call:"), "functiongemma");
+  EXPECT_EQ(ToolsOf("<|start_header_id|> '>>>all\\n'"), "functionary_v32");
+  EXPECT_EQ(ToolsOf("<|start_header_id|> [name1(params_name1=value1)]"), "pythonic");
+  EXPECT_EQ(ToolsOf("<|im_start|> <function_calls>"), "olmo3");
+  EXPECT_EQ(ToolsOf("<use_mcp_tool> <tool_call>"), "mirothinker");
+  EXPECT_EQ(ToolsOf("'<|tool|>' + message['tools'] + '<|/tool|>'"), "phi4_mini_json");
+  EXPECT_EQ(ReasoningOf("<|channel>thought\n<channel|>"), "gemma4");
   EXPECT_EQ(ToolsOf("plain"), "");
   EXPECT_EQ(ReasoningOf("<|im_start|> '<think>\\n\\n</think>'"), "qwen3");
   EXPECT_EQ(ReasoningOf("<｜User｜> <think>"), "deepseek_r1");
@@ -60,7 +70,10 @@ TEST(OutputFormatTest, AForcedCallIsOne) {
     OutputDelta delta;
     parser->Add(format.ForcedCall("f", ""), &delta);
     parser->Commit(&delta);
-    if (format.tools()->kind != ToolFormat::Kind::kXml) parser->Add("{\"a\": 1}", &delta);
+    const bool python = format.tools()->marked.arguments == ArgumentForm::kPython;
+    if (format.tools()->kind != ToolFormat::Kind::kXml) {
+      parser->Add(python ? "(a=1)" : "{\"a\": 1}", &delta);
+    }
     ASSERT_EQ(delta.calls.size(), 1U) << name;
     EXPECT_EQ(delta.calls[0].name, "f") << name;
     EXPECT_EQ(delta.content, "") << name;

@@ -66,6 +66,8 @@ class OutputParser {
 
   // Returns whether the text so far ends inside of reasoning.
   virtual bool in_reasoning() const { return false; }
+  // Returns whether the end of the text, which is in reasoning, may turn out to be a call.
+  virtual bool may_be_call() const { return false; }
   // Returns how many calls are complete.
   virtual int32_t complete_calls() const { return 0; }
 

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
 #include "base/strings.h"
 #include "text/tools/output_format.h"
@@ -479,6 +482,98 @@ const std::vector<Case>& Cases() {
        "<|channel|>commentary to=functions.<|message|>{}<|call|>",  // calls nothing
        {"{}", "", {}}},
       {"openai", "openai_gptoss", "plain text", {"plain text", "", {}}},
+      // Literals.
+      {"lfm2",
+       "none",
+       "I look.\n<|tool_call_start|>[f(a=1, s='it\\'s \"x\"'), get_weather(city=\"B\\n\")] "
+       "<|tool_call_end|>Done.",
+       {"I look.Done.",
+        "",
+        {R"(f({"a": 1, "s": "it's \"x\""}))", R"(get_weather({"city": "B\n"}))"}}},
+      {"lfm2",
+       "none",
+       "[g(l=[1, (2, -3.5), {'k': True, 2: None}], t=\"\"\"a \"b\"\nc\"\"\", e='', "
+       "u='\\u00e9\\x41', )]",
+       {"[g(l=[1, (2, -3.5), {'k': True, 2: None}], t=\"\"\"a \"b\"\nc\"\"\", e='', "
+        "u='\\u00e9\\x41', )]",
+        "",
+        {}}},  // no tool is called so
+      {"lfm2",
+       "none",
+       "<|tool_call_start|>[g(l=[1, (2, -3.5), {'k': True, 2: None}], t=\"\"\"a \"b\"\nc\"\"\", "
+       "e='', u='\\u00e9\\x41', )]<|tool_call_end|>",
+       {"",
+        "",
+        {R"(g({"l": [1, [2, -3.5], {"k": true, "2": null}], "t": "a \"b\"\nc", "e": "", )"
+         R"("u": "\u00e9\u0041"}))"}}},
+      {"lfm2",
+       "none",
+       "<|tool_call_start|>[f('x', 'y' 'z'), f(s=12), f(7, True), g(a=1_000, b=0x1F, c=.5, d=+3, "
+       "e=1., f=r'\\d', h=word, i=date(2, [1]))]<|tool_call_end|>",
+       {"",
+        "",
+        {R"(f({"a": "x", "s": "yz"}))", R"(f({"s": "12"}))", R"(f({"a": 7, "s": "True"}))",
+         R"(g({"a": 1000, "b": 31, "c": 0.5, "d": 3, "e": 1.0, "f": "\\d", "h": "word", )"
+         R"x("i": "date(2, [1])"}))x"}}},
+      {"lfm2",
+       "none",
+       R"(<|tool_call_start|>[{"name": "f", "arguments": {"a": 1}}]<|tool_call_end|>)",
+       {"", "", {"f({\"a\": 1})"}}},
+      {"lfm2", "none", "<|tool_call_start|>[f(s='cut ", {"", "", {R"(f({"s": "cut "}))"}}},
+      {"lfm2",
+       "none",
+       "See [f](x) and <|tool_call_start|>nothing",
+       {"See [f](x) and <|tool_call_start|>nothing", "", {}}},
+      {"pythonic",
+       "none",
+       "[f(a=1), get_weather(city='P')]",
+       {"", "", {"f({\"a\": 1})", "get_weather({\"city\": \"P\"})"}}},
+      {"pythonic", "none", "<|python_start|>[f()]<|python_end|>", {"", "", {"f({})"}}},
+      {"pythonic", "none", "[Bob(a=1)] is [f()]", {"[Bob(a=1)] is [f()]", "", {}}},
+      {"pythonic", "none", "[1] is a reference", {"[1] is a reference", "", {}}},
+      {"olmo3",
+       "none",
+       "<function_calls>\nf(a=true)\ng(x=null)\n</function_calls>",
+       {"", "", {"f({\"a\": true})", "g({\"x\": null})"}}},
+      {"gemma4",
+       "gemma4",
+       "<|channel>thought\nHm.\n<channel|>I look.<|tool_call>call:f{s:<|\"|>a, \"b\" {c}<|\"|>,a:1}"
+       "<tool_call|><|tool_call>call:g{o:{k:[true,<|\"|>x<|\"|>],<|\"|>q r<|\"|>:null},w:bare word}"
+       "<tool_call|>",
+       {"I look.",
+        "Hm.",
+        {R"(f({"s": "a, \"b\" {c}", "a": 1}))",
+         R"(g({"o": {"k": [true, "x"], "q r": null}, "w": "bare word"}))"}}},
+      {"gemma4", "gemma4", "<|channel>thought\n<channel|>Yes.", {"Yes.", "", {}}},
+      {"gemma4", "gemma4", "<|channel>thoughtful<channel|>Yes.", {"Yes.", "thoughtful", {}}},
+      {"gemma4", "gemma4", "<|channel>th<channel|>Yes.", {"Yes.", "th", {}}},
+      {"functiongemma",
+       "none",
+       "<start_function_call>call:get_weather{city:<escape>Oslo<escape>}<end_function_call>",
+       {"", "", {"get_weather({\"city\": \"Oslo\"})"}}},
+      {"mirothinker",
+       "none",
+       "I look.\n<use_mcp_tool>\n<server_name>s</server_name>\n<tool_name>f</tool_name>\n"
+       "<arguments>\n{\"a\": 1}\n</arguments>\n<server_name>t</server_name>\n<tool_name>g"
+       "</tool_name>\n<arguments>\n{}\n</arguments>\n</use_mcp_tool>",
+       {"I look.", "", {"f({\"a\": 1})", "g({})"}}},
+      {"phi4_mini_json",
+       "none",
+       R"(<|tool_call|>[{"name": "f", "arguments": {"a": 1}}]<|/tool_call|>)",
+       {"", "", {"f({\"a\": 1})"}}},
+      {"phi4_mini_json",
+       "none",
+       R"(functools[{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}])",
+       {"", "", {"f({\"a\": 1})", "g({})"}}},
+      // Recipients.
+      {"functionary_v32", "none", "all\nHello.\n", {"Hello.\n", "", {}}},
+      {"functionary_v32", "none", "f\n{\"a\": 1}", {"", "", {"f({\"a\": 1})"}}},
+      {"functionary_v32",
+       "none",
+       ">>>all\nI >> look.>>>f\n{'a': True}\n>>>get_weather\n{\"city\": \"P\"}",
+       {"I >> look.", "", {"f({\"a\": true})", "get_weather({\"city\": \"P\"})"}}},
+      {"functionary_v32", "none", "allow me >>>none\n{}", {"allow me >>>none\n{}", "", {}}},
+      {"functionary_v32", "none", "f\nis a letter", {"f\nis a letter", "", {}}},
       {"openai", "openai_gptoss", "<|channel|>final<|message|>B<|return|>", {"B", "", {}}},
   };
   return cases;
@@ -538,6 +633,44 @@ TEST(OutputParserTest, LosesNoTextThatIsNoCall) {
     for (int i = 0; i < 40; ++i) text += "<>|[{}]\"\\tool_callTHINK/ä\n: ,"[random() % 30];
     const Whole whole = Parse(*OutputFormat::Choose("", "hermes", "qwen3"), false, {text});
     ASSERT_EQ(whole.content, text);
+  }
+}
+
+TEST(OutputParserTest, ArgumentsInLiteralsAreJsonWhateverIsWritten) {
+  std::mt19937 random(3);
+  const std::pair<const char*, const char*> forms[] = {
+      {"lfm2", "<|tool_call_start|>[f("},
+      {"gemma4", "<|tool_call>call:f{"},
+      {"functiongemma", "<start_function_call>call:g{"}};
+  const std::string pieces[] = {
+      "a",    "=",  "'",  "\"",     "\\",       ",",  "[",      "]",        "(",     ")",
+      "{",    "}",  ":",  " ",      "\n",       "1",  "x4",     "u00",      "ud83d", "None",
+      "True", "r'", "-.", "<|\"|>", "<escape>", "<|", "\"\"\"", "\xc3\xa4", "_0"};
+  for (int round = 0; round < 6000; ++round) {
+    const auto& [name, begin] = forms[round % 3];
+    const OutputFormat format = *OutputFormat::Choose("", name, "none");
+    std::string text = begin;
+    for (unsigned i = random() % 30; i > 0; --i) text += pieces[random() % std::size(pieces)];
+    const Whole whole = Parse(format, false, {text});
+    ASSERT_FALSE(whole.calls.empty()) << text;
+    const std::string& call = whole.calls[0];
+    ASSERT_TRUE(nlohmann::json::accept(call.substr(2, call.size() - 3))) << text << "\n" << call;
+    ASSERT_EQ(Parse(format, false, Split(text, random)), whole) << text;
+  }
+}
+
+TEST(OutputParserTest, StringsInLiteralsComeAsTheyAreWritten) {
+  for (const auto& [name, begin] : {std::pair{"lfm2", "<|tool_call_start|>[f(s='"},
+                                    {"gemma4", "<|tool_call>call:f{s:<|\"|>"}}) {
+    const OutputFormat format = *OutputFormat::Choose("", name, "none");
+    const auto parser = MakeParser(format, false);
+    OutputDelta delta;
+    parser->Add(begin, &delta);
+    for (int i = 0; i < 10; ++i) {
+      OutputDelta piece;
+      parser->Add("line \"a\"\n", &piece);
+      ASSERT_EQ(piece.calls.size(), 1U) << name;
+    }
   }
 }
 

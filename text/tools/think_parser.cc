@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/strings.h"
 #include "text/tools/content_writer.h"
 #include "text/tools/marker_scanner.h"
 
@@ -22,12 +23,14 @@ class ThinkParser : public OutputParser {
  public:
   ThinkParser(const ThinkFormat& format, bool inside, const std::vector<std::string>& call_opens,
               NextParser make_next)
-      : scanner_(MarkersOf(format, call_opens, &marks_)),
+      : label_(format.label),
+        scanner_(MarkersOf(format, call_opens, &marks_)),
         answer_scanner_({format.answer_close}),
         make_next_(std::move(make_next)),
         next_(make_next_()),
         state_(inside ? State::kReasoning : State::kBegin) {
     if (inside) reasoning_.SkipSpace();
+    labelled_ = inside && !label_.empty();
   }
 
   void Commit(OutputDelta* out) override {
@@ -40,6 +43,7 @@ class ThinkParser : public OutputParser {
       FinishCall(end, held, out);
     } else if (state_ == State::kReasoning) {
       AddReasoning(held, out);
+      EndLabel(out);
     } else if (state_ != State::kContent) {
       // Nothing comes after a closing marker: that is no answer's text.
       Pass((dropped_.empty() ? space_ : std::string()) + held, out);
@@ -50,6 +54,9 @@ class ThinkParser : public OutputParser {
   }
 
   bool in_reasoning() const override { return state_ == State::kReasoning; }
+  bool may_be_call() const override {
+    return in_reasoning() && (call_ != nullptr || scanner_.holds());
+  }
   int32_t complete_calls() const override { return next_ == nullptr ? 0 : next_->complete_calls(); }
 
  private:
@@ -147,6 +154,8 @@ class ThinkParser : public OutputParser {
 
   void Begin() {
     state_ = State::kReasoning;
+    labelled_ = !label_.empty();
+    before_label_.clear();
     space_.clear();
     dropped_.clear();
     reasoning_.DropSpace();
@@ -162,6 +171,7 @@ class ThinkParser : public OutputParser {
     switch (marks_[marker]) {
       case ThinkMark::kClose:
         StopHolding(out);
+        EndLabel(out);
         state_ = State::kAfter;
         return;
       case ThinkMark::kCallOpen:
@@ -205,6 +215,13 @@ class ThinkParser : public OutputParser {
     AddReasoning(std::exchange(held_, std::string()), out);
   }
 
+  // Takes the beginning of a label for reasoning: nothing follows it.
+  void EndLabel(OutputDelta* out) {
+    if (!std::exchange(labelled_, false)) return;
+    const std::string begun = std::exchange(before_label_, std::string());
+    if (Trim(begun) != label_) AddReasoning(begun, out);
+  }
+
   void FinishCall(AnswerEnd end, const std::string& rest, OutputDelta* out) {
     call_->Add(rest, &found_);
     call_->Finish(end, &found_);
@@ -212,10 +229,26 @@ class ThinkParser : public OutputParser {
     const bool called =
         end == AnswerEnd::kCut ? call_->complete_calls() > 0 : !found_.calls.empty();
     if (!called) return AddReasoning(held_ + rest, out);
+    state_ = State::kContent;
     Append(std::move(found_), out);
   }
 
-  void AddReasoning(std::string_view text, OutputDelta* out) {
+  // Passes over the label where it stands in front, which shows once another byte follows it.
+  std::string WithoutLabel(std::string_view text) {
+    if (!labelled_) return std::string(text);
+    before_label_ += text;
+    const std::string_view begun = Trim(before_label_);
+    if (begun.size() < label_.size() && label_.starts_with(begun)) return "";
+    if (before_label_.size() == label_.size() && begun == label_) return "";
+    labelled_ = false;
+    std::string all = std::exchange(before_label_, std::string());
+    const size_t size = label_.size();
+    if (all.starts_with(label_) && IsAnswerSpace(all[size])) all.erase(0, size);
+    return all;
+  }
+
+  void AddReasoning(std::string_view with_label, OutputDelta* out) {
+    const std::string text = WithoutLabel(with_label);
     OutputDelta part;
     reasoning_.Add(text, &part);
     if (!part.content.empty() && std::exchange(again_, false)) out->reasoning += "\n\n";
@@ -230,6 +263,9 @@ class ThinkParser : public OutputParser {
     }
   }
 
+  const std::string label_;
+  bool labelled_ = false;     // the label may follow
+  std::string before_label_;  // what may be the label
   std::vector<ThinkMark> marks_;
   MarkerScanner scanner_;
   MarkerScanner answer_scanner_;

@@ -20,6 +20,8 @@ struct ThinkFormat {
   // What some models write around the answer itself; empty: nothing.
   std::string answer_open = {};
   std::string answer_close = {};
+  // A word that the reasoning begins with, and that is none of it.
+  std::string label = {};
 };
 
 // Makes the parser of what is no reasoning; nullptr: that is content.

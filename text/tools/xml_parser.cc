@@ -54,8 +54,9 @@ class XmlParser : public OutputParser {
 
   void Commit(OutputDelta* out) override {
     forced_ = state_ != State::kContent;
-    // White space ends a name that nothing else ends.
-    if (state_ == State::kNameEnd && format_.name_close.empty()) BeginArguments();
+    // The name is whole, even where nothing ends it.
+    const bool named = state_ == State::kNameEnd || (state_ == State::kName && !name_.empty());
+    if (named && format_.name_close.empty()) BeginArguments();
     if (state_ == State::kBetween && !announced_) Announce(out);
   }
 

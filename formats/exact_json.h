@@ -1,0 +1,25 @@
+// JSON whose integers keep their digits, however many they are.
+#ifndef MILLRACE_FORMATS_EXACT_JSON_H_
+#define MILLRACE_FORMATS_EXACT_JSON_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "formats/json.h"
+
+namespace millrace {
+
+// Parses as ParseOrdered does, but keeps an integer of more than 64 bits, which would be rounded,
+// as a text of its digits behind a mark. Such a value is for readers that ask KeptInteger.
+absl::StatusOr<OrderedJson> ParseExact(std::string_view text, const JsonLimits& limits);
+
+// Returns the digits of an integer that ParseExact has kept so; "" for any other text.
+std::string_view KeptInteger(std::string_view text);
+
+// Returns a value of ParseExact as JSON text.
+std::string DumpExact(const OrderedJson& value);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_EXACT_JSON_H_
