@@ -17,8 +17,6 @@ namespace {
 TEST(ExpansionTest, PiecesFitTheWorkspace) {
   EXPECT_EQ(DescribeExpansion(28672, 4096).piece_rows, 28672);  // an 8B's largest
   EXPECT_EQ(DescribeExpansion(16, 128).piece_rows, 16);
-  EXPECT_EQ(DescribeExpansion(kNarrowRows, 128).from_tokens, kExpandNarrowFrom);
-  EXPECT_EQ(DescribeExpansion(kNarrowRows + 16, 128).from_tokens, kExpandWideFrom);
   EXPECT_EQ(DescribeExpansion(57344, 8192).piece_rows, 14336);  // a 70B's largest
   for (const int64_t rows : {57344, 57360, 106496, 131072}) {
     const int64_t piece = DescribeExpansion(rows, 16384).piece_rows;
@@ -55,7 +53,8 @@ TEST(ExpansionTest, LongStepsExpandEachWeight) {
     EXPECT_TRUE(ops.TakeStatus().ok());
     return ops.TakeBytes();
   };
-  const std::vector<int64_t> few = bytes(kExpandNarrowFrom - 1), many = bytes(kExpandNarrowFrom);
+  // So many that each of these small weights is expanded.
+  const std::vector<int64_t> few = bytes(kExpandFrom - 1), many = bytes(20'000);
   // Four expansions, and a gate that the product does not end in.
   EXPECT_EQ(many.size(), few.size() + 5);
   const int64_t expansion =
@@ -69,8 +68,8 @@ TEST(ExpansionTest, TheWorkspaceHoldsTheLargestWeight) {
   EXPECT_EQ(ExpansionBytes(layer.placer.weights, 8192), 0);
   MakeFourBit(layer.placer.weights);
   EXPECT_EQ(ExpansionBytes(layer.placer.weights, 8192), 1024 * 256 * 2);
-  EXPECT_EQ(ExpansionBytes(layer.placer.weights, kExpandNarrowFrom), 1024 * 256 * 2);
-  EXPECT_EQ(ExpansionBytes(layer.placer.weights, kExpandNarrowFrom - 1), 0);
+  EXPECT_EQ(ExpansionBytes(layer.placer.weights, kExpandFrom), 1024 * 256 * 2);
+  EXPECT_EQ(ExpansionBytes(layer.placer.weights, kExpandFrom - 1), 0);
 }
 
 }  // namespace
