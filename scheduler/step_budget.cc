@@ -38,7 +38,7 @@ void StepBudget::Begin(int32_t decode_rows, int64_t decode_context, int32_t wait
   keeps_target_ = false;
   is_probe_ = num_mixed_ % kProbeEvery == kProbeEvery - 1 && model_.NeedsVariety();
   // What a tile has left costs nothing.
-  least_ = std::max(tile_ > 1 ? Rounded(1) : 0, kLeastPromptTokens);
+  least_ = tile_ > 1 ? Rounded(kLeastPromptTokens) : kLeastPromptTokens;
 }
 
 // Returns at least so many tokens, which end a tile.

@@ -2,7 +2,7 @@
 # `make lint`: clang-format over every tracked C++ file, clang-tidy over what changed, which must also compile file by file.
 #   scripts/lint.sh [format|tidy|tidy-all|alone|fix]   tidy: clang-tidy alone; tidy-all: over every file; alone: whether what changed
 #     compiles file by file; fix: let clang-format rewrite what it would refuse
-# Changes are those since changes_base (scripts/common.sh), plus uncommitted ones.
+# Changes are those since $CHANGES_SINCE or changes_base (scripts/common.sh), plus uncommitted ones.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
@@ -45,7 +45,7 @@ changed() {
     git ls-files '*.cc'
     return
   fi
-  base=$(changes_base)
+  base=${CHANGES_SINCE:-$(changes_base)}
   # A file that was only moved has not changed, nor one of which only comments did.
   git diff --name-status --find-renames --diff-filter=d "$base" -- '*.cc' '*.h' | awk '$1 != "R100" { print $NF }' |
     python3 scripts/code_changed.py "$base" | while read -r file; do

@@ -9,12 +9,26 @@
 #include "executors/cuda/expansion.h"
 #include "executors/executor_driver_test_util.h"
 #include "gtest/gtest.h"
+#include "kernels/gemm/sm90/grouped_linear.h"
 
 namespace millrace::cuda {
 namespace {
 
+// Gate and up are expanded from 257 tokens on, and of two ranks' halves from 513 on.
+TinyLlama WideLlama(TinyLlama model) {
+  model.hidden = 512;
+  model.heads = 8;
+  model.kv_heads = 2;
+  model.ffn = 4096;
+  model.context = 1024;
+  return model;
+}
+
 class CudaExpansionTest : public TinyModelTest {
  protected:
+  static std::string WidePath() {
+    return ModelPath(WideLlama(SmallModel(TensorType::kBf16, TensorType::kBf16)));
+  }
   static std::vector<float> Logprobs(const std::string& path, const CudaSpec& device, int chunk) {
     return PromptLogprobs(*Load(path, device), Prompt(700, 3), chunk);
   }
@@ -29,18 +43,26 @@ class CudaExpansionTest : public TinyModelTest {
   }
 };
 
+TEST_F(CudaExpansionTest, WideModelsAreExpanded) {
+  kernels::sm90::GroupedWeight gate_up{};
+  gate_up.rows = 2 * 4096;
+  gate_up.stride = 512;
+  EXPECT_TRUE(kernels::sm90::ExpandingIsFaster(gate_up, 300));
+  gate_up.rows = 4096;
+  EXPECT_TRUE(kernels::sm90::ExpandingIsFaster(gate_up, 700));
+}
+
 TEST_F(CudaExpansionTest, LongPromptsAreTheSameInPieces) {
   CudaSpec int4 = Device();
   int4.quantize_int4 = true;
-  ExpectTheSameInPieces(ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16)), int4);
+  ExpectTheSameInPieces(WidePath(), int4);
   int4.tensor_parallel_size = 2;
   int4.virtual_ranks = true;
-  ExpectTheSameInPieces(ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16)), int4);
+  ExpectTheSameInPieces(WidePath(), int4);
 }
 
 TEST_F(CudaExpansionTest, LongPromptsOfStoredWeightsAreTheSameInPieces) {
-  TinyLlama model = GroupedModel();
-  model.context = 1024;
+  const TinyLlama model = WideLlama(GroupedModel());
   for (const QuantScheme& scheme : PackedSchemes()) {
     SCOPED_TRACE(StrCat(static_cast<int>(scheme.packing), " ", scheme.group.columns));
     ExpectTheSameInPieces(Folder(model, {.quantization = scheme}), Device());
@@ -56,8 +78,8 @@ TEST_F(CudaExpansionTest, LongPromptsOfStoredWeightsAreTheSameInPieces) {
 TEST_F(CudaExpansionTest, ASequenceIsTheSameAmongMany) {
   CudaSpec device = Device();
   device.quantize_int4 = true;
-  device.max_num_seqs = 600;
-  const std::string path = ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16));
+  device.max_num_seqs = 320;
+  const std::string path = WidePath();
   const auto output = [&](int others) {
     const std::unique_ptr<Executor> executor = Load(path, device);
     ExecutorDriver driver(*executor);
@@ -70,7 +92,7 @@ TEST_F(CudaExpansionTest, ASequenceIsTheSameAmongMany) {
     driver.Generate(slots, 8, 64);
     return driver.output(slots[0]);
   };
-  EXPECT_EQ(output(580), output(0));
+  EXPECT_EQ(output(299), output(0));
 }
 
 }  // namespace

@@ -38,8 +38,7 @@ bool Expands(const CudaLinear& linear, int64_t tokens);
 // without data.
 size_t ExpansionBytes(const CudaWeights& weights, int64_t max_tokens);
 
-// Makes the plans and takes the workspace, if the planner's steps are long enough to expand a
-// weight.
+// Makes the plans and takes the workspace, if the planner's steps may have kExpandFrom tokens.
 absl::Status MakeExpansion(CudaWeights& weights, kernels::LinearPlanner& planner);
 
 }  // namespace millrace::cuda

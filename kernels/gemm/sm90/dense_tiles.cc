@@ -19,7 +19,7 @@ constexpr Round kTurnsRound = {280, 4300};     // an SM has 64 rows and 64 token
 constexpr Round kPairRound = {600, 5000};      // two CTAs with as many each
 constexpr Round kSingleRound = {425, 5000};    // one of these
 constexpr Round kWideRound = {1000, 4400};     // 256 rows and 64 tokens
-constexpr Round kLongWideRound = {760, 5000};  // 128 rows and 128 tokens
+constexpr Round kLongWideRound = {760, 7000};  // 128 rows and 128 tokens
 constexpr int64_t kWideBlocks = 4, kLongWideBlocks = 2;
 
 int64_t RoundsTake(const Round& round, int64_t rounds, int64_t stride) {
@@ -82,13 +82,11 @@ int FastestDenseTokens(int64_t blocks, int64_t stride, int tokens, int64_t sms) 
 
 bool ExpandingIsFaster(int64_t blocks, int64_t stride, int tokens, int64_t sms) {
   // 0.53 bytes of a code are read and two written, at 3.9 TB/s. The product reads these two at 4
-  // TB/s, or multiplies at 800 TFLOP/s.
+  // TB/s, or multiplies at 850 TFLOP/s.
   const int64_t weights = blocks * kFourBitRows * stride;
   const int64_t expands = weights * 253 / 390'000;
-  const int64_t reads = weights / 2000 + 5000, multiplies = weights * tokens / 400'000 + 6000;
-  // SMs that unpack lower the clock, by which the estimates of large products are too low.
-  return Fastest(blocks, stride, tokens, sms).first >
-         (expands + std::max(reads, multiplies)) * 9 / 10;
+  const int64_t reads = weights / 2000 + 5000, multiplies = weights * tokens / 425'000 + 6000;
+  return Fastest(blocks, stride, tokens, sms).first > expands + std::max(reads, multiplies);
 }
 
 }  // namespace millrace::kernels::sm90

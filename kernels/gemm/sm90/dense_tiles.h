@@ -17,8 +17,8 @@ namespace millrace::kernels::sm90 {
 enum class DenseTiles : uint8_t {
   kNone,        // CTAs of their own take tiles of 64 rows; all other linears, too
   kTurns,       // teams of warps take turns at a tile (grouped_turns.cuh)
-  kGroupTurns,  // the same of experts with few tokens, and of dense linears in several tiles of
-                // tokens
+  kGroupTurns,  // the same of experts with few tokens, and of dense linears in several tiles of up
+                // to 16 tokens
   kWide         // groups of four warps, of 64 rows each, multiply the same inputs: four groups, or
                 // two by kWideTokens
 };

@@ -48,6 +48,7 @@ TEST(DenseTilesTest, ExpandsWhereThatWasMeasuredToBeFaster) {
   EXPECT_TRUE(expands(kOut, 768));
   EXPECT_FALSE(expands(kGateUp, 512));
   EXPECT_TRUE(expands(kGateUp, 768));
+  EXPECT_FALSE(expands(kDown, 160));
   EXPECT_FALSE(expands(kDown, 512));
   EXPECT_TRUE(expands(kDown, 768));
 }

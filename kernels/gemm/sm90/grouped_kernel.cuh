@@ -1,10 +1,10 @@
 // The kernel behind grouped_linear.h.
 //
 // A CTA takes tiles of kRows rows of a group's weight for up to kTokens of its rows, with all of K
-// in sequence: no sum is split. Up to 128 threads load (grouped_load.cuh), of a dense linear with
-// four bits one. Groups of four warps multiply: weights are wgmma's 64-row side, or, with four bits
-// and 32 tokens, mma.sync's 16-row side (grouped_four_bit.cuh). DenseTiles says where linears with
-// four bits differ.
+// in sequence: no sum is split. 128 threads load (grouped_load.cuh); with four bits one, or two
+// where teams take turns. Groups of four warps multiply: weights are wgmma's 64-row side, or, with
+// four bits and 32 tokens, mma.sync's 16-row side (grouped_four_bit.cuh). DenseTiles says where
+// linears with four bits differ.
 //
 // The columns of a tile that has fewer rows hold what was in shared memory before. wgmma's columns
 // do not meet, and those are not written.

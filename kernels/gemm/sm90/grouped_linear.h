@@ -1,8 +1,8 @@
 // Grouped linears on Hopper: rows of tokens that belong to groups (a mixture's experts), each group
 // with a weight of its own, in BF16, FP8 and four bits; with one group it is a linear with four-bit
 // weights. There are two kernels. With tiles of up to 64 rows (grouped_kernel.cuh) rows may lie
-// anywhere: it gathers them. With tiles of kPromptTile rows (prompt_kernel.cuh), for prompts, they
-// lie sorted by group. A mixture's layer is then
+// anywhere: it gathers them. With tiles of kPromptTile rows (prompt_kernel.cuh), for prompts, and
+// with four bits they lie sorted by group. A mixture's layer is then
 //
 //   LaunchQuantize of x (FP8), then LaunchGatherRows with `order`: x in the order of the groups
 //   gate and up with sorted_input and sorted_output, slots 1 and `tokens` the number of pairs
