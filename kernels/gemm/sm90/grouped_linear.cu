@@ -181,7 +181,12 @@ GroupedConfig GroupedConfigOf(const GroupedWeight& weight, int tile_tokens) {
 GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
   int tile = 8;
   while (tile <= kMostGatheredTokens && pairs > MostGroupedPairs(weight.groups, tile)) tile *= 2;
-  if (tile > kMostGatheredTokens) tile = kPromptTile;
+  if (tile > kMostGatheredTokens) {
+    // With four bits two tiles of 64 rows take about as long as one of kPromptTile.
+    const bool few = weight.four_bit.has_value() && weight.groups > 1 &&
+                     pairs <= int64_t{kMostGatheredTokens} * weight.groups * 5 / 4;
+    tile = few ? kMostGatheredTokens : kPromptTile;
+  }
   return GroupedConfigOf(weight, tile);
 }
 

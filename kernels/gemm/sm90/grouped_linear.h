@@ -130,7 +130,7 @@ constexpr int64_t MostGroupedPairs(int groups, int tile_tokens) {
 // Returns the config with tiles of so many tokens.
 GroupedConfig GroupedConfigOf(const GroupedWeight& weight, int tile_tokens);
 
-// Returns the config for `pairs` rows that fall on `groups` groups.
+// Returns the config for `pairs` rows that fall on the weight's groups.
 GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs);
 
 // The same for a dense linear with four-bit weights, the rows of `tokens` tokens.
