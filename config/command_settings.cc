@@ -21,7 +21,7 @@ using setting_makers::Time;
 using setting_makers::Whole;
 using setting_makers::WholeList;
 
-// "64:2048:16:80".
+// Parses a point, as "64:2048:16:80".
 std::optional<BenchPoint> ParsePoint(std::string_view text) {
   std::vector<int32_t> numbers;
   for (const std::string_view part : SplitList(text, ':')) {

@@ -216,7 +216,7 @@ Setting WholeList(const About& about, std::vector<Number> Settings::*member, Num
               });
 }
 
-// The most tokens of anything.
+// The largest number of tokens that any setting takes.
 inline constexpr auto kMaxTokens = int32_t{1} << 24;
 
 // Marks what means nothing to commands that do not serve.

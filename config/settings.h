@@ -84,7 +84,7 @@ struct Settings {
   // 0, until LoadSettings puts the device's own in its place; kv_cache_memory stays 0 on a GPU, and
   // on the CPU until its size follows from the model and the memory (server/doctor/memory_plan.h).
   int32_t max_num_batched_tokens = 0;
-  int32_t itl_slo_ms = 0;       // 0: as short as cutting prompts is cheap
+  int32_t itl_slo_ms = 0;       // 0: prompts are cut as far as that takes at most a tenth longer
   int32_t block_size = 0;       // tokens
   int64_t kv_cache_memory = 0;  // bytes
   KvCacheType kv_cache_dtype = KvCacheType::kAuto;

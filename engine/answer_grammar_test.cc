@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/strings.h"
+#include "engine/chat_format.h"
 #include "text/grammar/test_limits.h"
 
 namespace millrace {
@@ -216,6 +218,142 @@ TEST(AnswerGrammarTest, ElementsReferToAnyPartOfTheParameters) {
   EXPECT_FALSE(TakesElements(root, {}));
 }
 
+// The refusal of a strict tool with these parameters; empty: it is taken.
+std::string RefusalOfElements(const std::string& parameters) {
+  const std::string tools =
+      R"([{"function":{"name":"f","strict":true,"parameters":)" + parameters + "}}]";
+  const auto grammar = Made({.chat = Forced("f", tools), .parser = "qwen3_coder"});
+  return grammar.ok() ? "" : std::string(grammar.status().message());
+}
+
+TEST(AnswerGrammarTest, AReferenceToNothingIsRefused) {
+  const std::string integer = R"({"type":"integer"})";
+  const auto with = [&](const std::string& pointer) {
+    return StrCat(R"({"type":"object","properties":{"a":{}},"required":["a"],"$ref":"#)", pointer,
+                  R"(","$defs":{"a/b~":{"properties":{"a":)", integer,
+                  R"(}},"":{"properties":{"a":)", integer, R"(}}},"allOf":[{"properties":{"a":)",
+                  integer, "}}]}");
+  };
+  for (const char* pointer :
+       {"/required/", "/required//", "/required/99999999999999999999999", "/required/9999999999",
+        "/required/-", "/required/00", "/required/01", "/required/+0", "/required/0x",
+        "/required/1", "/required/0/0", "/type/0", "/properties/a/~", "/$defs/~2", "/$defs/a~1b~",
+        "required", "/properties/b", "/"}) {
+    EXPECT_THAT(RefusalOfElements(with(pointer)), testing::HasSubstr("$ref")) << pointer;
+    EXPECT_TRUE(TakesElements(with(pointer), {"a=1"}, /*strict=*/false)) << pointer;
+  }
+  for (const char* pointer : {"/allOf/0", "/$defs/a~1b~0", "/$defs/"}) {
+    EXPECT_EQ(RefusalOfElements(with(pointer)), "") << pointer;
+    EXPECT_TRUE(TakesElements(with(pointer), {"a=1"})) << pointer;
+    EXPECT_FALSE(TakesElements(with(pointer), {"a=x"})) << pointer;
+  }
+}
+
+TEST(AnswerGrammarTest, DefinitionsThatAreNoObjectAreNone) {
+  for (const char* defs : {"[1]", "\"text\"", "3", "null", "true"}) {
+    const std::string parameters = StrCat(
+        R"({"$defs":)", defs,
+        R"(,"definitions":[2],"type":"object","properties":{"a":{"$ref":"#"},"n":{"type":"integer"}}})");
+    EXPECT_TRUE(TakesElements(parameters, {R"(a={"n": 1})"}, /*strict=*/false)) << defs;
+    EXPECT_FALSE(TakesElements(parameters, {R"(a={"n": "x"})"}, /*strict=*/false)) << defs;
+  }
+}
+
+TEST(AnswerGrammarTest, SchemasThatLeadToManyAreReadInBoundedTime) {
+  const auto times = [](size_t count, const std::string& schema) {
+    std::string list;
+    for (size_t i = 0; i < count; ++i) list += StrCat(i == 0 ? "" : ",", schema);
+    return list;
+  };
+  const std::string itself = times(20, R"({"$ref":"#"})");
+  for (const char* keyword : {"anyOf", "oneOf", "allOf"}) {
+    const std::string tree =
+        StrCat(R"({"properties":{"n":{"type":"integer"}},")", keyword, R"(":[)", itself, "]}");
+    EXPECT_TRUE(TakesElements(tree, {"n=1"}, /*strict=*/false)) << keyword;
+    EXPECT_FALSE(TakesElements(tree, {"n=x"}, /*strict=*/false)) << keyword;
+    EXPECT_THAT(RefusalOfElements(tree), testing::HasSubstr("the keyword $ref")) << keyword;
+  }
+  std::string chain = R"({"$ref":"#/$defs/d0","$defs":{)";
+  for (int i = 0; i < 7; ++i) {
+    chain += StrCat("\"d", i, R"(":{"allOf":[)",
+                    times(20, StrCat(R"({"$ref":"#/$defs/d)", i + 1, "\"}")), "]},");
+  }
+  chain += R"("d7":{"properties":{"n":{"type":"integer"}}}}})";
+  EXPECT_THAT(RefusalOfElements(chain),
+              testing::HasSubstr("the keyword $ref that leads to too many schemas"));
+  EXPECT_TRUE(TakesElements(chain, {"n=1"}, /*strict=*/false));
+}
+
+TEST(AnswerGrammarTest, SchemasThatAllPropertiesReferToAreBounded) {
+  std::string parameters = R"({"properties":{"n":{"type":"integer"})";
+  for (int i = 0; i < 500; ++i) parameters += StrCat(",\"p", i, R"(":{"$ref":"#/$defs/long"})");
+  parameters += StrCat(R"(},"$defs":{"long":{"const":")", std::string(2000, 'x'), "\"}}}");
+  EXPECT_THAT(
+      RefusalOfElements(parameters),
+      testing::HasSubstr("parameters of f, a strict tool, whose properties have more than"));
+  EXPECT_TRUE(TakesElements(parameters, {"n=1"}, /*strict=*/false));
+  EXPECT_FALSE(TakesElements(parameters, {"n=x"}, /*strict=*/false));
+}
+
+TEST(AnswerGrammarTest, PropertiesThatAreTooManyForAGrammarMayBeAny) {
+  std::string parameters = R"({"properties":{"n":{"type":"integer"})";
+  for (int i = 0; i < 20000; ++i) parameters += StrCat(",\"p", i, "\":{}");
+  parameters += "}}";
+  EXPECT_TRUE(TakesElements(parameters, {"p19999=1"}, /*strict=*/false));
+}
+
+TEST(AnswerGrammarTest, ElementsThatAreNotPlainAreListedUpToABound) {
+  const auto with = [](int properties, int required) {
+    std::string listed;
+    std::string needed;
+    for (int i = 0; i < properties; ++i) {
+      listed += StrCat(i == 0 ? "" : ",", "\"p", i, R"(":{"type":"integer"})");
+      if (i < required) needed += StrCat(i == 0 ? "" : ",", "\"p", i, "\"");
+    }
+    return StrCat(R"({"properties":{)", listed, R"(},"required":[)", needed,
+                  R"(],"maxProperties":)", properties - 1, "}");
+  };
+  std::vector<std::string> elements;
+  for (int i = 0; i < 20; ++i) elements.push_back(StrCat("p", i, "=1"));
+  EXPECT_FALSE(TakesElements(with(20, 14), elements));
+  elements.pop_back();
+  EXPECT_TRUE(TakesElements(with(20, 14), elements));
+  // Where the model decides, more stands around it.
+  const std::string tools =
+      StrCat(R"([{"function":{"name":"f","strict":true,"parameters":)", with(20, 14), "}}]");
+  for (const char* parser : {"qwen3_coder", "glm45", "minimax_m2", "deepseek_v32", "seed_oss"}) {
+    const auto made = Made({.chat = WithTools(tools), .parser = parser});
+    EXPECT_TRUE(made.ok()) << parser << made.status();
+  }
+  EXPECT_THAT(
+      RefusalOfElements(with(36, 30)),
+      testing::HasSubstr("maxProperties beside more than 6 optional properties or 20 in all"));
+  elements.clear();
+  for (int i = 0; i < 36; ++i) elements.push_back(StrCat("p", i, "=1"));
+  EXPECT_TRUE(TakesElements(with(36, 30), elements, /*strict=*/false));
+  elements.front() = "p0=x";
+  EXPECT_FALSE(TakesElements(with(36, 30), elements, /*strict=*/false));
+}
+
+TEST(AnswerGrammarTest, BranchesOfOneOfAreApartInBothDirections) {
+  const auto one_of = [](const std::string& branches, const std::string& around = "") {
+    return RefusalOfElements(StrCat("{", around, R"("oneOf":[)", branches, "]}"));
+  };
+  const auto refused = testing::HasSubstr("the keyword oneOf with branches");
+  const std::string a = R"({"properties":{"a":{"type":"integer"}},"required":["a"]})";
+  const std::string b = R"({"properties":{"b":{}},"required":["b"]})";
+  // {"a": 1} is of both.
+  EXPECT_THAT(one_of(a + R"(,{"properties":{"b":{}}})"), refused);
+  EXPECT_THAT(one_of(R"({"properties":{"b":{}}},)" + a), refused);
+  EXPECT_EQ(one_of(StrCat(a, ",", b)), "");
+  EXPECT_EQ(one_of(a + R"(,{"properties":{"b":{}},"additionalProperties":false})"), "");
+  // The properties around the branches may stand beside those of either.
+  EXPECT_THAT(one_of(StrCat(a, ",", b), R"("properties":{"b":{}},)"), refused);
+  EXPECT_EQ(one_of(R"({"properties":{"k":{"const":1}},"required":["k"]},
+                      {"properties":{"k":{"const":2},"a":{}}})"),
+            "");
+}
+
 TEST(AnswerGrammarTest, ACallMayHaveAnId) {
   const Asked asked{.chat = WithTools(kTwoTools), .parser = "hermes", .reasoning = "none"};
   const auto call = [](std::string_view more) {
@@ -271,6 +409,75 @@ TEST(AnswerGrammarTest, TextsOfToolsAreHeldToTheirGrammars) {
   };
   EXPECT_TRUE(Takes(asked, call("42")));
   EXPECT_FALSE(Takes(asked, call("none")));
+}
+
+// Returns the shortest text of a grammar whose alternatives are the first ones. `text` is what the
+// tool's own regular expression stands for.
+std::string ShortestText(const GrammarSpec& spec, const std::string& regex,
+                         const std::string& text) {
+  using enum GrammarSpec::Kind;
+  std::string whole;
+  switch (spec.kind) {
+    case kSequence:
+      for (const GrammarSpec& part : spec.parts) whole += ShortestText(part, regex, text);
+      return whole;
+    case kAlternative:
+      return ShortestText(spec.parts.front(), regex, text);
+    case kRepeat:
+      for (int i = 0; i < spec.min; ++i) whole += ShortestText(spec.parts.front(), regex, text);
+      return whole;
+    case kRegex:
+      if (spec.text == regex) {
+        if (!spec.in_json_string) return text;
+        const std::string quoted = nlohmann::json(text).dump();
+        return quoted.substr(1, quoted.size() - 2);
+      }
+      whole = spec.text;
+      for (const char* some : {"[ \\t\\r\\n]{0,4}", "(\" string=\"true)?"}) {
+        for (size_t at; (at = whole.find(some)) != whole.npos;) {
+          whole.erase(at, std::string_view(some).size());
+        }
+      }
+      for (size_t at; (at = whole.find("\\n")) != whole.npos;) whole.replace(at, 2, "\n");
+      std::erase(whole, '\\');
+      return whole;
+    default:
+      return spec.text;
+  }
+}
+
+// Each form's grammar holds the text of a tool, and its parser reads the text back.
+TEST(AnswerGrammarTest, EachFormHoldsAndReadsTheTextOfATool) {
+  const std::string regex = "say \"(hi|ho)\"\n'/\\\\(x|y)\u00e9";
+  const std::string text = "say \"hi\"\n'/\\x\u00e9";
+  for (const std::string& name : OutputFormat::ToolParsers()) {
+    if (name == "auto" || name == "none") continue;
+    const std::string reasoning = name == "openai" ? "openai_gptoss" : "none";
+    const OutputFormat format = *OutputFormat::Choose("", name, reasoning);
+    const Chat chat = TextTool(GrammarSpec::Kind::kRegex, regex, "p");
+    const auto spec = AnswerGrammar({.chat = &chat}, format);
+    ASSERT_TRUE(spec.ok() && spec->has_value()) << name << spec.status();
+    const std::string answer = ShortestText((*spec)->grammar, regex, text);
+    const auto grammar = Grammar::Compile((*spec)->grammar, kUnhurried);
+    ASSERT_TRUE(grammar.ok()) << name << grammar.status();
+    EXPECT_TRUE((*grammar)->Matches(answer)) << name << ": " << answer;
+    const auto parser =
+        format.MakeParser({.tools = true, .chat = true, .signatures = ToolSignatures(chat.tools)});
+    OutputDelta delta;
+    parser->Add(format.ForcedCall("p", ""), &delta);
+    parser->Commit(&delta);
+    parser->Add(answer, &delta);
+    parser->Finish(AnswerEnd::kWhole, &delta);
+    std::string called;
+    std::string arguments;
+    for (const ToolCallDelta& call : delta.calls) {
+      called += call.name;
+      arguments += call.arguments;
+    }
+    EXPECT_EQ(called, "p") << name;
+    const auto read = nlohmann::json::parse(arguments, nullptr, /*allow_exceptions=*/false);
+    EXPECT_EQ(read, nlohmann::json({{"input", text}})) << name << ": " << answer << arguments;
+  }
 }
 
 TEST(AnswerGrammarTest, AToolThatIsNotStrictIsHeldToWhatCanBeHeld) {

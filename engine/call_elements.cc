@@ -14,6 +14,11 @@ using Kind = GrammarSpec::Kind;
 
 // Elements of any keys are counted up to so many.
 constexpr size_t kMostFree = 1000;
+// The largest sum of bytes of the schemas of one tool's properties, each with what it refers to. A
+// grammar has at most twice as many.
+constexpr size_t kMostSchemaBytes = 1 << 19;
+// The largest sum of bytes of one tool's elements, with these schemas.
+constexpr size_t kMostElementBytes = 7 << 17;
 
 // Returns what DeepSeek says of a value beside its key; empty: the schema does not tell.
 std::string_view IsText(const OrderedJson& schema) {
@@ -36,6 +41,16 @@ absl::StatusOr<GrammarSpec> CallGrammar::Elements(const GrammarTool& tool, Hold 
                ", a strict tool, which is not enforced in this model's form of calls"));
   }
   std::vector<GrammarSpec> ways;
+  size_t bytes = 0;
+  size_t element_bytes = 0;
+  const auto value = [&](const OrderedJson& schema) {
+    // What is too much of a tool that is not strict may be anything.
+    const bool passed_over = hold == Hold::kLenient && bytes > kMostSchemaBytes;
+    GrammarSpec spec = Value(tool, passed_over ? OrderedJson(true) : schema, hold);
+    bytes += spec.text.size();
+    if (hold != Hold::kLenient || bytes <= kMostSchemaBytes) return spec;
+    return Value(tool, true, hold);
+  };
   for (const ElementObject& object : *objects) {
     if (!object.lists) {
       if (object.additional.has_value() && *object.additional == false) {
@@ -43,7 +58,7 @@ absl::StatusOr<GrammarSpec> CallGrammar::Elements(const GrammarTool& tool, Hold 
         continue;
       }
       const bool typed = object.additional.has_value() && object.additional->is_object();
-      GrammarSpec free = FreeElements(typed ? Value(tool, *object.additional, hold) : any);
+      GrammarSpec free = FreeElements(typed ? value(*object.additional) : any);
       free.min = static_cast<int32_t>(std::min<size_t>(object.least, kMostFree));
       free.max = object.most > kMostFree ? INT32_MAX : static_cast<int32_t>(object.most);
       free.max = std::max(free.min, free.max);
@@ -53,8 +68,15 @@ absl::StatusOr<GrammarSpec> CallGrammar::Elements(const GrammarTool& tool, Hold 
     std::vector<ListedElement> elements;
     for (const auto& [key, schema] : object.properties.items()) {
       elements.push_back({.key = key,
-                          .element = Element(key, Value(tool, schema, hold), IsText(schema)),
+                          .element = Element(key, value(schema), IsText(schema)),
                           .required = object.required.contains(key)});
+      element_bytes += elements.back().element.TextBytes();
+      if (hold == Hold::kLenient && element_bytes > kMostElementBytes) return FreeElements(any);
+      if (hold == Hold::kLenient || bytes <= kMostSchemaBytes) continue;
+      return absl::InvalidArgumentError(StrCat("tools has parameters of ", Printable(tool.name),
+                                               ", a strict tool, whose properties have more than ",
+                                               kMostSchemaBytes,
+                                               " bytes of schemas, each with what it refers to"));
     }
     std::optional<GrammarSpec> way = Listed(object, elements, {});
     if (way.has_value()) ways.push_back(*std::move(way));
@@ -94,9 +116,9 @@ std::optional<GrammarSpec> CallGrammar::Listed(const ElementObject& object,
   return ways.empty() ? std::nullopt : std::optional(OneOf(std::move(ways)));
 }
 
-// An element and the white space after it. `is_text` is what DeepSeek says beside the key; empty:
-// either. `line` is the regular expression of what stands at either end of a value without tags of
-// its own.
+// Returns the grammar of one element and the white space after it. `is_text` is what DeepSeek says
+// beside the key; empty: either. `line` is the regular expression of what stands at either end of a
+// value without tags of its own.
 GrammarSpec CallGrammar::Element(const std::string& key, GrammarSpec value,
                                  std::string_view is_text, std::string_view line) const {
   const XmlFormat& xml = tools_.xml;

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "text/tools/json_call.h"
+#include "text/tools/literal_reader.h"
 #include "text/tools/recipient_parser.h"
 
 namespace millrace {
@@ -147,7 +148,7 @@ absl::StatusOr<GrammarSpec> CallGrammar::Arguments(const GrammarTool& tool, Hold
       {LiteralSpec(python() ? "(" : "{"), std::move(arguments), LiteralSpec(python() ? ")" : "}")});
 }
 
-// The argument of a tool that takes a text of this grammar.
+// Returns the grammar of the single argument of a tool that takes a text.
 GrammarSpec CallGrammar::TextArgument(GrammarSpec text) const {
   if (tools_.kind == ToolFormat::Kind::kXml) {
     text.choices = {tools_.xml.value_close};
@@ -158,7 +159,16 @@ GrammarSpec CallGrammar::TextArgument(GrammarSpec text) const {
     }
     return Element(std::string(kTextArgument), std::move(text), "true", "\\n");
   }
+  if (const std::string_view quote = LiteralQuote(tools_.marked.arguments); !quote.empty()) {
+    text.choices = {std::string(quote)};
+    return SequenceOf({LiteralSpec(StrCat("{", kTextArgument, ":")), Text(quote), std::move(text),
+                       Text(quote), LiteralSpec("}")});
+  }
   text.in_json_string = true;
+  if (python()) {
+    return SequenceOf(
+        {LiteralSpec(StrCat("(", kTextArgument, "=\"")), std::move(text), LiteralSpec("\")")});
+  }
   const std::string s(kSpace);
   return SequenceOf({RegexSpec(StrCat("\\{", s, "\"", kTextArgument, "\"", s, ":", s, "\"")),
                      std::move(text), RegexSpec(StrCat("\"", s, "\\}"))});

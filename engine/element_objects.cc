@@ -15,6 +15,11 @@ using Objects = std::vector<ElementObject>;
 
 constexpr size_t kMostObjects = 32;
 constexpr int kMostDepth = 16;
+// The largest number of schemas that are read for one tool, each as often as it is referred to.
+constexpr size_t kMostReads = 256;
+// The largest amount of work on the properties of one tool: about the bytes that are copied and the
+// keys that are compared.
+constexpr size_t kMostWork = 128 << 20;
 
 constexpr std::string_view kHeld[] = {"type",
                                       "properties",
@@ -60,24 +65,48 @@ std::optional<OrderedJson> ValuesOf(const ElementObject& object, const std::stri
   return std::nullopt;
 }
 
-// Returns whether no object can have both forms: a required property has other values in each, or
-// is none of the other's.
-bool Apart(const ElementObject& a, const ElementObject& b) {
-  const auto told_by = [](const ElementObject& one, const ElementObject& other,
-                          const std::string& key) {
-    if (other.lists && !other.properties.contains(key)) return true;
-    const auto values = ValuesOf(one, key);
-    const auto others = ValuesOf(other, key);
-    return values && others && other.required.contains(key) &&
+// Returns whether no arguments that are written as `a` meet `b`, too. `around` are the forms that
+// the schema around both has, whose properties may stand beside those of `a`.
+bool Misses(const ElementObject& a, const ElementObject& b, const Objects& around) {
+  const auto closed = [&](const std::string& key) {
+    return b.additional.has_value() && *b.additional == false && !b.properties.contains(key);
+  };
+  const auto never_written = [&](const std::string& key) {
+    return a.lists && !a.properties.contains(key) &&
+           std::none_of(around.begin(), around.end(),
+                        [&](const ElementObject& one) { return one.properties.contains(key); });
+  };
+  return std::any_of(a.required.begin(), a.required.end(), closed) ||
+         std::any_of(b.required.begin(), b.required.end(), never_written);
+}
+
+// Returns whether no arguments that are written as one of these forms meet the other: a required
+// property has other values in each, or is required in one and cannot be in the other.
+bool Apart(const ElementObject& a, const ElementObject& b, const Objects& around) {
+  const auto told_by = [&](const std::string& key) {
+    const auto values = ValuesOf(a, key);
+    const auto others = ValuesOf(b, key);
+    return values && others &&
            std::none_of(values->begin(), values->end(), [&](const OrderedJson& value) {
              return std::find(others->begin(), others->end(), value) != others->end();
            });
   };
-  const auto any = [&](const ElementObject& one, const ElementObject& other) {
-    return std::any_of(one.required.begin(), one.required.end(),
-                       [&](const std::string& key) { return told_by(one, other, key); });
-  };
-  return any(a, b) || any(b, a);
+  return std::any_of(a.required.begin(), a.required.end(), told_by) ||
+         std::any_of(b.required.begin(), b.required.end(), told_by) ||
+         (Misses(a, b, around) && Misses(b, a, around));
+}
+
+// Has `known` demand what `schema` demands, too.
+void Demand(OrderedJson& known, const OrderedJson& schema) {
+  if (known == schema) return;
+  const bool joined = known.is_object() && known.size() == 1 && known.contains("allOf") &&
+                      known["allOf"].is_array();
+  if (!joined) {
+    known = {{"allOf", OrderedJson::array({known, schema})}};
+    return;
+  }
+  OrderedJson& all = known["allOf"];
+  if (std::find(all.begin(), all.end(), schema) == all.end()) all.push_back(schema);
 }
 
 // Returns the form that has what both demand.
@@ -91,7 +120,7 @@ ElementObject Both(const ElementObject& a, const ElementObject& b) {
     if (known == both.properties.end()) {
       both.properties[key] = schema;
     } else {
-      *known = {{"allOf", OrderedJson::array({*known, schema})}};
+      Demand(*known, schema);
     }
   }
   for (const ElementObject* one : {&a, &b}) {
@@ -114,12 +143,14 @@ ElementObject Both(const ElementObject& a, const ElementObject& b) {
 
 class Reader {
  public:
-  Reader(const OrderedJson& root, bool lenient) : root_(root), lenient_(lenient) {}
+  Reader(const OrderedJson& root, bool lenient)
+      : root_(root), lenient_(lenient), bytes_(root.dump().size()) {}
 
   absl::StatusOr<Objects> Read(const OrderedJson& schema, int depth) {
     if (schema.is_boolean() && schema == true) return Objects{ElementObject()};
     if (!schema.is_object()) return Refuse("a schema", " is no object");
     if (depth > kMostDepth) return Refuse("$ref", " leads too deep");
+    if (++reads_ > 1 && !Spend(bytes_)) return TooMany();
     if (!lenient_) MILLRACE_RETURN_IF_ERROR(CheckKeywords(schema));
     Objects objects = {Own(schema)};
     if (const auto ref = schema.find("$ref"); ref != schema.end()) {
@@ -127,13 +158,14 @@ class Reader {
     }
     if (const auto all = schema.find("allOf"); all != schema.end() && all->is_array()) {
       for (const OrderedJson& one : *all) {
+        if (lenient_ && reads_ > kMostReads) break;
         MILLRACE_RETURN_IF_ERROR(Add(objects, Read(one, depth + 1)));
       }
     }
     for (const char* keyword : {"anyOf", "oneOf"}) {
       const auto list = schema.find(keyword);
       if (list == schema.end() || !list->is_array()) continue;
-      MILLRACE_RETURN_IF_ERROR(Add(objects, Branches(*list, keyword, depth)));
+      MILLRACE_RETURN_IF_ERROR(Add(objects, Branches(*list, keyword, depth, objects)));
     }
     return objects;
   }
@@ -149,7 +181,15 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // What the schema says itself.
+  static absl::Status TooMany() { return Refuse("$ref", " that leads to too many schemas"); }
+
+  // Returns whether so much more work may be done.
+  bool Spend(size_t work) {
+    work_ += work;
+    return reads_ <= kMostReads && work_ <= kMostWork;
+  }
+
+  // Reads the keywords of the schema itself, without what it refers to.
   static ElementObject Own(const OrderedJson& schema) {
     ElementObject own;
     if (const auto list = schema.find("properties"); list != schema.end() && list->is_object()) {
@@ -176,32 +216,56 @@ class Reader {
 
   absl::StatusOr<Objects> Referred(const OrderedJson& ref, int depth) {
     const std::string path = ref.is_string() ? ref.get<std::string>() : "";
-    const bool here = path == "#" || path.starts_with("#/");
-    const auto pointer = here ? path.substr(1) : "/";
-    if (!here || !IsPointer(pointer) || !root_.contains(OrderedJson::json_pointer(pointer))) {
+    const OrderedJson* place = path.starts_with('#') ? Place(path.substr(1)) : nullptr;
+    if (place == nullptr) {
       return Refuse("$ref", " to something else than a part of the parameters");
     }
-    return Read(root_.at(OrderedJson::json_pointer(pointer)), depth + 1);
+    return Read(*place, depth + 1);
   }
 
-  // Returns whether nlohmann's reader takes it: ~ is followed by 0 or 1.
-  static bool IsPointer(std::string_view pointer) {
-    for (size_t i = 0; i < pointer.size(); ++i) {
-      if (pointer[i] != '~') continue;
-      if (i + 1 == pointer.size() || (pointer[i + 1] != '0' && pointer[i + 1] != '1')) return false;
+  // Returns what a JSON pointer points to, or nullptr. nlohmann's own reader throws where a place
+  // in a list is no number.
+  const OrderedJson* Place(std::string_view pointer) const {
+    const OrderedJson* place = &root_;
+    while (!pointer.empty()) {
+      if (!pointer.starts_with('/')) return nullptr;
+      const std::string_view step = pointer.substr(1, pointer.find('/', 1) - 1);
+      pointer.remove_prefix(step.size() + 1);
+      std::string key;
+      for (size_t i = 0; i < step.size(); ++i) {
+        key += step[i];
+        if (step[i] != '~') continue;
+        if (++i == step.size() || (step[i] != '0' && step[i] != '1')) return nullptr;
+        key.back() = step[i] == '0' ? '~' : '/';
+      }
+      if (place->is_object()) {
+        const auto member = place->find(key);
+        if (member == place->end()) return nullptr;
+        place = &*member;
+      } else {
+        const bool number = place->is_array() && !key.empty() && key.size() < 10 &&
+                            key.find_first_not_of("0123456789") == key.npos &&
+                            (key == "0" || key.front() != '0');
+        if (!number || std::stoul(key) >= place->size()) return nullptr;
+        place = &(*place)[std::stoul(key)];
+      }
     }
-    return true;
+    return place;
   }
 
-  absl::StatusOr<Objects> Branches(const OrderedJson& list, std::string_view keyword, int depth) {
+  // Returns the forms of all branches. `around`: those of the schema that has the keyword.
+  absl::StatusOr<Objects> Branches(const OrderedJson& list, std::string_view keyword, int depth,
+                                   const Objects& around) {
     Objects branches;
     for (const OrderedJson& one : list) {
       MILLRACE_ASSIGN_OR_RETURN(Objects read, Read(one, depth + 1));
-      const bool apart = std::all_of(read.begin(), read.end(), [&](const ElementObject& object) {
-        return std::all_of(branches.begin(), branches.end(),
-                           [&](const ElementObject& other) { return Apart(object, other); });
-      });
-      if (keyword == "oneOf" && !apart && !lenient_) {
+      if (branches.size() + read.size() > kMostObjects) return TooManyForms();
+      const auto apart = [&](const ElementObject& object) {
+        return std::all_of(branches.begin(), branches.end(), [&](const ElementObject& other) {
+          return Apart(object, other, around);
+        });
+      };
+      if (keyword == "oneOf" && !lenient_ && !std::all_of(read.begin(), read.end(), apart)) {
         return Refuse(keyword, " with branches that no required property tells apart");
       }
       std::move(read.begin(), read.end(), std::back_inserter(branches));
@@ -211,9 +275,16 @@ class Reader {
 
   // Combines each of the objects with each of `more`. Where that is lenient, what cannot be had is
   // left out.
-  absl::Status Add(Objects& objects, absl::StatusOr<Objects> more) const {
-    if (more.ok() && objects.size() * more->size() > kMostObjects) {
-      more = Refuse("anyOf", StrCat(" of more than ", kMostObjects, " forms"));
+  absl::Status Add(Objects& objects, absl::StatusOr<Objects> more) {
+    if (more.ok() && objects.size() * more->size() > kMostObjects) more = TooManyForms();
+    if (more.ok()) {
+      size_t work = 0;
+      for (const ElementObject& a : objects) {
+        for (const ElementObject& b : *more) {
+          work += bytes_ + a.properties.size() * b.properties.size();
+        }
+      }
+      if (!Spend(work)) more = TooMany();
     }
     if (!more.ok()) return lenient_ ? absl::OkStatus() : more.status();
     Objects all;
@@ -224,9 +295,23 @@ class Reader {
     return absl::OkStatus();
   }
 
+  static absl::Status TooManyForms() {
+    return Refuse("anyOf", StrCat(" of more than ", kMostObjects, " forms"));
+  }
+
   const OrderedJson& root_;
   const bool lenient_;
+  const size_t bytes_;  // of the whole schema
+  size_t reads_ = 0;
+  size_t work_ = 0;
 };
+
+// Returns whether the schema refers to any other one.
+bool Refers(const OrderedJson& schema) {
+  if (!schema.is_structured()) return false;
+  if (schema.is_object() && schema.contains("$ref")) return true;
+  return std::any_of(schema.begin(), schema.end(), Refers);
+}
 
 // Has references to other places than definitions point into `place`. Returns whether there are.
 bool MoveReferences(const std::string& place, OrderedJson& schema) {
@@ -282,12 +367,13 @@ absl::StatusOr<std::vector<ElementObject>> ElementObjects(const OrderedJson& par
     for (auto it = object.properties.begin(); it != object.properties.end(); ++it) {
       optional += is_optional(it) ? 1 : 0;
     }
-    if (optional <= kMostOptional) continue;
+    if (optional <= kMostOptional && object.properties.size() <= kMostListed) continue;
     if (!lenient) {
       const std::string_view keyword = !object.dependent.empty()               ? "dependentRequired"
                                        : object.least > object.required.size() ? "minProperties"
                                                                                : "maxProperties";
-      return Refuse(keyword, StrCat(" beside more than ", kMostOptional, " optional properties"));
+      return Refuse(keyword, StrCat(" beside more than ", kMostOptional, " optional properties or ",
+                                    kMostListed, " in all"));
     }
     object.least = 0;
     object.most = SIZE_MAX;
@@ -297,11 +383,12 @@ absl::StatusOr<std::vector<ElementObject>> ElementObjects(const OrderedJson& par
 }
 
 OrderedJson PropertySchema(const OrderedJson& parameters, const OrderedJson& schema) {
-  if (!schema.is_object()) return schema;
+  if (!Refers(schema)) return schema;
   OrderedJson whole = schema;
   for (const char* name : {"$defs", "definitions"}) {
     if (parameters.contains(name)) whole[name] = parameters[name];
   }
+  if (whole.contains("$defs") && !whole["$defs"].is_object()) whole.erase("$defs");
   std::string place = "parameters";
   while (whole.contains("$defs") && whole["$defs"].contains(place)) place += '_';
   if (!MoveReferences(place, whole)) return whole;

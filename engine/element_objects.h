@@ -36,6 +36,8 @@ struct ElementObject {
 // The most properties that may be left out of an object that is not plain: each set of them is a
 // form of its own.
 inline constexpr size_t kMostOptional = 6;
+// The most properties of an object that is not plain: each is nested in the one before it.
+inline constexpr size_t kMostListed = 20;
 
 // Returns the forms that a tool's parameters allow. `lenient`: what is not enforced is passed over;
 // otherwise it is InvalidArgument, which names the keyword.

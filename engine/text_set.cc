@@ -298,7 +298,7 @@ std::unique_ptr<OutputParser> TextSet::MakeParser(const GenerateRequest& request
   OutputFormat::Request parse = {.tools = tools,
                                  .reasoning = request.parse_reasoning,
                                  .keeps_reasoning = chat != nullptr && !request.parse_reasoning,
-                                 .chat = chat != nullptr};
+                                 .chat = chat != nullptr || request.is_rendered_chat};
   if (tools) parse.signatures = ToolSignatures(chat->tools);
   parse.inside_reasoning = BeginsReasoning(chat, prompt);
   return format_.output.MakeParser(parse);

@@ -120,6 +120,31 @@ TEST(TextSetTest, ATemplateMayRefuseAConversation) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no"));
 }
 
+TEST(TextSetTest, AChatThatCameRenderedHasItsRecipientTakenAway) {
+  TokenizerSpec spec;
+  spec.vocabulary = {{"a", 0}, {"all\n", 1}};
+  spec.model = WordLevelModelSpec{"a"};
+  spec.frame = {std::nullopt};
+  spec.decoders = std::vector<DecoderSpec>{SimpleDecoder::kFuse};
+  const TextSet text(*PipelineTokenizer::Create(spec), absl::UnimplementedError(""),
+                     {.output = *OutputFormat::Choose("", "functionary_v32", "none")});
+  const auto answer_to = [&](const GenerateRequest& request) {
+    AnswerText answer(&text.tokenizer(), &request);
+    answer.Parse(text.MakeParser(request, {}), "", &text.marker_tokens(), /*one_call=*/false);
+    OutputEvent event;
+    for (const Token token : {1, 0}) {
+      answer.Add({}, {.token = token}, /*is_stop_token=*/false, &event);
+    }
+    answer.FinishParsing(AnswerEnd::kWhole, &event);
+    return event.text;
+  };
+  GenerateRequest request;
+  request.prompt = "a";
+  EXPECT_EQ(answer_to(request), "all\na");
+  request.is_rendered_chat = true;
+  EXPECT_EQ(answer_to(request), "a");
+}
+
 TEST(TextSetTest, ReasoningThatIsLeftInTheContentKeepsItsMarkers) {
   TokenizerSpec spec;
   spec.added = {{.id = 1, .content = "[THINK]", .special = true},

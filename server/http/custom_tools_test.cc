@@ -223,6 +223,13 @@ TEST_F(CustomToolsTest, ChoicesNameAToolWithItsType) {
   Taken("/v1/responses", named(R"({"type": "allowed_tools", "mode": "auto", "tools": [
       {"type": "custom", "name": "run"}, {"type": "web_search"}]})"));
   EXPECT_EQ(LastChat().text_tools.size(), 1u);
+  // Without tools there are none to allow.
+  for (const char* mode : {"auto", "required"}) {
+    ExpectRefused("/v1/responses",
+                  StrCat(R"({"input": "q", "tool_choice": {"type": "allowed_tools", "mode": ")",
+                         mode, R"(", "tools": [{"type": "function", "name": "x"}]}})"),
+                  "tool_choice names x; allowed");
+  }
   Taken("/v1/responses", named(R"("none")"));
   EXPECT_TRUE(LastChat().text_tools.empty());
   ExpectRefused("/v1/responses", named(R"({"type": "function", "name": "patch"})"),

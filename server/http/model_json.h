@@ -20,7 +20,7 @@ struct NamedModel {
   ServedModel* model = nullptr;
 };
 
-// The same in Anthropic's form.
+// Appends the JSON object that describes a model in Anthropic's form.
 void AppendAnthropicModel(std::string& out, const NamedModel& named);
 
 // Returns the page of the list that a query (limit, after_id, before_id) asks for, in Anthropic's

@@ -206,6 +206,11 @@ absl::Status ApplyTools(OrderedJson tools, const ToolChoice& choice, bool auto_a
   const bool forced =
       choice.kind == ToolChoice::Kind::kAny || choice.kind == ToolChoice::Kind::kNamed;
   if (!tools.is_array() || tools.empty()) {
+    if (!choice.allowed.empty()) {
+      return FieldError("tool_choice", "invalid_value",
+                        StrCat("tool_choice names ", Printable(choice.allowed[0].name),
+                               "; allowed: the name of one of the tools, of which there are none"));
+    }
     if (!forced) return absl::OkStatus();
     return FieldError("tool_choice", "invalid_value",
                       "tool_choice asks for a call; allowed: only with tools");

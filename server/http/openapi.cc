@@ -151,6 +151,17 @@ OrderedValue Parameters(const DocumentedRoute& route, const ApiOperation& operat
                           {"required", true},
                           {"schema", {{"type", "string"}, {"minLength", 1}}}});
   }
+  if (operation.path == "/v1/models") {
+    const auto query = [&](const char* name, OrderedValue schema) {
+      parameters.push_back({{"name", name},
+                            {"in", "query"},
+                            {"description", "Where anthropic-version is sent."},
+                            {"schema", std::move(schema)}});
+    };
+    query("limit", {{"type", "integer"}, {"minimum", 1}, {"maximum", 1000}, {"default", 20}});
+    query("after_id", {{"type", "string"}});
+    query("before_id", {{"type", "string"}});
+  }
   parameters.push_back(Ref("parameters", "X-Request-Id"));
   if (route.serving) parameters.push_back(Ref("parameters", "X-Request-Timeout-Ms"));
   return parameters;

@@ -183,6 +183,18 @@ TEST_F(OpenApiRoutesTest, EveryRouteIsDescribedAndNothingElse) {
   EXPECT_EQ(documented.size(), ApiOperations().size());
 }
 
+TEST_F(OpenApiRoutesTest, ModelsComeInEitherForm) {
+  const OrderedValue document = Document({});
+  std::set<std::string> queries;
+  for (const OrderedValue& parameter : document["paths"]["/v1/models"]["get"]["parameters"]) {
+    if (parameter.value("in", "") == "query") queries.insert(parameter["name"]);
+  }
+  EXPECT_EQ(queries, (std::set<std::string>{"limit", "after_id", "before_id"}));
+  const OrderedValue& schemas = document["components"]["schemas"];
+  EXPECT_EQ(schemas["AnyModels"]["anyOf"].size(), 2u);
+  EXPECT_TRUE(schemas["AnthropicModel"]["properties"].contains("lifecycle"));
+}
+
 TEST_F(OpenApiRoutesTest, OnlyProbesAndTheFirstPageNeedNoKey) {
   const OrderedValue document = Document({});
   std::set<std::string> open;

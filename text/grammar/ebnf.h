@@ -14,7 +14,8 @@ namespace millrace {
 
 // Adds the grammar; the form is told from its first rule. InvalidArgument names the line. A rule
 // that begins with itself is turned into a repetition where it does so directly. `form` is how its
-// texts are written. A terminal that may have texts beyond `within` is restricted to it.
+// texts are written. A terminal that may have texts beyond `within` is restricted to it; a
+// text that several terminals write together need not be within.
 absl::StatusOr<GrammarNode> CompileEbnf(GrammarBuilder& builder, std::string_view text,
                                         TextForm form = TextForm::kPlain,
                                         std::optional<Regular> within = std::nullopt);

@@ -42,14 +42,15 @@ std::string NumberJson(std::string_view word) {
   const std::string_view sign = number.starts_with('-') ? "-" : "";
   number.erase(0, sign.size());
   if (number.empty()) return "";
-  if (number.starts_with("0x") || number.starts_with("0X")) {
+  if (number.size() > 2 && number[0] == '0') {
+    const char letter = static_cast<char>(number[1] | 0x20);
+    const int bits = letter == 'x' ? 4 : letter == 'o' ? 3 : letter == 'b' ? 1 : 0;
     uint64_t value = 0;
-    if (number.size() < 3 || number.size() > 17) return "";
-    for (const char c : number.substr(2)) {
-      if (HexDigit(c) == 16) return "";
-      value = value * 16 + static_cast<uint64_t>(HexDigit(c));
+    for (const char c : std::string_view(number).substr(bits == 0 ? number.size() : 2)) {
+      if (HexDigit(c) >= 1 << bits || value >> (63 - bits) != 0) return "";
+      value = value << bits | static_cast<uint64_t>(HexDigit(c));
     }
-    return StrCat(sign, value);
+    if (bits != 0) return StrCat(sign, value);
   }
   // Underscores stand between digits.
   const auto digit = [&](size_t i) {
@@ -58,6 +59,7 @@ std::string NumberJson(std::string_view word) {
   for (size_t i = 1; i < number.size(); ++i) {
     if (number[i] == '_' && digit(i - 1) && digit(i + 1)) number.erase(i, 1);
   }
+  if (number == ".") return "";
   if (number.starts_with('.')) number.insert(0, 1, '0');
   const size_t point = number.find('.');
   if (point != number.npos && !digit(point + 1)) number.insert(point + 1, 1, '0');

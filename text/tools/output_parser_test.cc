@@ -517,6 +517,14 @@ const std::vector<Case>& Cases() {
          R"x("i": "date(2, [1])"}))x"}}},
       {"lfm2",
        "none",
+       "<|tool_call_start|>[g(a=0o17, b=0b101, c=-0XfF, d=., e=0o8, f=0b2, h=0x, i=00, "
+       "j=0xffffffffffffffff)]<|tool_call_end|>",
+       {"",
+        "",
+        {R"(g({"a": 15, "b": 5, "c": -255, "d": ".", "e": "0o8", "f": "0b2", "h": "0x", )"
+         R"("i": "00", "j": "0xffffffffffffffff"}))"}}},
+      {"lfm2",
+       "none",
        R"(<|tool_call_start|>[{"name": "f", "arguments": {"a": 1}}]<|tool_call_end|>)",
        {"", "", {"f({\"a\": 1})"}}},
       {"lfm2", "none", "<|tool_call_start|>[f(s='cut ", {"", "", {R"(f({"s": "cut "}))"}}},
