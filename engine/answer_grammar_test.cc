@@ -710,6 +710,23 @@ TEST(AnswerGrammarTest, LiteralsAreHeldToTheirSchemas) {
                    .ok());
 }
 
+TEST(AnswerGrammarTest, LongIntegersOfSchemasKeepTheirDigits) {
+  const Chat chat = Forced("f", R"([{"function":{"name":"f","strict":true,"parameters":
+      {"type":"object","properties":{"n":{"enum":[123456789012345678901234567890]}},
+       "required":["n"],"additionalProperties":false}}}])");
+  const std::string n = "123456789012345678901234567890";
+  EXPECT_TRUE(Takes(chat, "hermes", StrCat("{\"n\": ", n, "}}")));
+  EXPECT_FALSE(Takes(chat, "hermes", "{\"n\": 1.2345678901234568e+29}}"));
+  EXPECT_TRUE(Takes(chat, "lfm2", StrCat("(n=", n, ")")));
+  EXPECT_FALSE(Takes(chat, "lfm2", "(n=1.2345678901234568e+29)"));
+  EXPECT_TRUE(Takes(chat, "gemma4", StrCat("{n:", n, "}")));
+  const auto element = [](std::string_view value) {
+    return StrCat("<parameter=n>\n", value, "\n</parameter>\n</function>");
+  };
+  EXPECT_TRUE(Takes(chat, "qwen3_coder", element(n)));
+  EXPECT_FALSE(Takes(chat, "qwen3_coder", element("1.2345678901234568e+29")));
+}
+
 TEST(AnswerGrammarTest, AForcedCallHasTheNumberThatTheConversationGivesIt) {
   Chat chat = Forced("");
   chat.messages = {{.role = "user", .content = "q"},

@@ -5,6 +5,7 @@
 #include "base/strings.h"
 #include "engine/call_grammar.h"
 #include "engine/element_objects.h"
+#include "formats/exact_json.h"
 
 namespace millrace {
 namespace {
@@ -151,7 +152,7 @@ GrammarSpec CallGrammar::FreeElements(GrammarSpec value) const {
 GrammarSpec CallGrammar::Value(const GrammarTool& tool, const OrderedJson& schema,
                                Hold hold) const {
   return {.kind = Kind::kElement,
-          .text = PropertySchema(tool.parameters, schema).dump(),
+          .text = DumpExact(PropertySchema(tool.parameters, schema)),
           .choices = {tools_.xml.value_close},
           .closed = true,
           .lenient = hold == Hold::kLenient};

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/exact_json.h"
 #include "text/tools/json_call.h"
 #include "text/tools/literal_reader.h"
 #include "text/tools/recipient_parser.h"
@@ -71,7 +72,7 @@ GrammarSpec ShortSpace() { return RegexSpec(kSpace); }
 
 std::vector<GrammarTool> ReadGrammarTools(const std::string& text, const TextTools& texts) {
   std::vector<GrammarTool> tools;
-  const auto list = ParseOrdered(text, kCallJson);
+  const auto list = ParseExact(text, kCallJson);
   if (!list.ok() || !list->is_array()) return tools;
   for (const OrderedJson& entry : *list) {
     const OrderedJson& function = entry.at("function");
@@ -137,7 +138,7 @@ absl::StatusOr<GrammarSpec> CallGrammar::Arguments(const GrammarTool& tool, Hold
   }
   if (hold == Hold::kLenient || !schema.contains("type")) schema["type"] = "object";
   GrammarSpec arguments{.kind = literals ? Kind::kArguments : Kind::kJsonSchema,
-                        .text = schema.dump(),
+                        .text = DumpExact(schema),
                         .closed = true,
                         .lenient = hold != Hold::kStrict};
   if (!literals) return arguments;

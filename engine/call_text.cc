@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/strings.h"
+#include "formats/exact_json.h"
 #include "text/tools/json_call.h"
 #include "text/tools/literal_reader.h"
 #include "text/tools/recipient_parser.h"
@@ -12,20 +13,19 @@ namespace millrace {
 namespace {
 
 std::string Elements(const XmlFormat& xml, std::string_view arguments) {
-  const auto object = ParseOrdered(arguments, kCallJson);
+  const auto object = ParseExact(arguments, kCallJson);
   if (!object.ok() || !object->is_object()) return StrCat(arguments, "\n");
   const std::string_view line = xml.value_open.empty() ? "\n" : "";
   std::string text;
   for (const auto& [key, value] : object->items()) {
-    text += StrCat(xml.key_open, key, xml.key_close, line, xml.value_open,
-                   value.is_string() ? value.get<std::string>() : value.dump(), line,
+    text += StrCat(xml.key_open, key, xml.key_close, line, xml.value_open, TextOrJson(value), line,
                    xml.value_close, "\n");
   }
   return text;
 }
 
 std::string Literals(ArgumentForm form, std::string_view arguments) {
-  const auto object = ParseOrdered(arguments, kCallJson);
+  const auto object = ParseExact(arguments, kCallJson);
   if (!object.ok() || !object->is_object()) return std::string(arguments);
   return ArgumentsText(form, *object);
 }

@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "engine/call_turns.h"
 #include "engine/template_messages.h"
+#include "formats/exact_json.h"
 #include "formats/json.h"
 #include "formats/model_text.h"
 #include "text/detokenizer.h"
@@ -124,7 +125,7 @@ absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadlin
   MILLRACE_RETURN_IF_ERROR(chat_template_.status());
   auto kwargs = OrderedJson::object();
   if (!chat.template_kwargs.empty()) {
-    auto read = ParseOrdered(chat.template_kwargs, {.depth = 128, .repeats = true});
+    auto read = ParseExact(chat.template_kwargs, {.depth = 128, .repeats = true});
     if (!read.ok() || !read->is_object()) {
       return absl::InvalidArgumentError("chat_template_kwargs is no JSON object");
     }

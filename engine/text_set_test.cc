@@ -92,8 +92,20 @@ TEST(TextSetTest, GivesATemplateItsOwnVariables) {
                               SteadyTime::max());
   };
   EXPECT_EQ(Characters(*render(R"({"a": {"b": [1, "é"]}, "z": 1})")), "[1, 'é']Falsehi");
+  EXPECT_EQ(Characters(*render(R"({"a": {"b": [123456789012345678901234567890]}})")),
+            "[123456789012345678901234567890]Falsehi");
   EXPECT_THAT(std::string(render("[]").status().message()), HasSubstr("chat_template_kwargs"));
   EXPECT_THAT(std::string(render("{").status().message()), HasSubstr("chat_template_kwargs"));
+}
+
+// A character that has stood for long integers is any other one in a text.
+TEST(TextSetTest, ATextIsAText) {
+  const auto text = WithTemplate("{{ messages[0].content is string }}{{ messages[0].content }}");
+  const std::string content =
+      "\ufdd0"
+      "5";
+  EXPECT_EQ(Characters(*text->PromptTokens(User(content), kPlenty, SteadyTime::max())),
+            StrCat("True", content));
 }
 
 TEST(TextSetTest, ATextThatCannotFitIsNotTokenized) {

@@ -208,6 +208,19 @@ TEST_F(ExpertsTest, BrokenCheckpointsAreRefusedByTheTensor) {
               HasSubstr("tensor model.layers.0.mlp.shared_expert_gate.weight: is missing"));
 }
 
+// Of a GGUF file's biases each may be missing; a router's correction is none.
+TEST_F(ExpertsTest, AGgufFileWithoutACorrectionIsRefused) {
+  WriteTwinGguf(Twin("glm4moe"), Path("model.gguf"));
+  std::ifstream file(Path("model.gguf"), std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const size_t name = bytes.find("blk.2.exp_probs_b.bias");
+  ASSERT_NE(name, bytes.npos);
+  bytes.replace(name, 5, "old.2");
+  std::ofstream(Path("model.gguf"), std::ios::binary) << bytes;
+  EXPECT_THAT(OpenModel(Path("model.gguf")).status().message(),
+              HasSubstr("tensor blk.2.exp_probs_b.bias: is missing"));
+}
+
 TEST_F(ExpertsTest, BrokenStacksAreRefusedByTheTensor) {
   EXPECT_EQ(ErrorOf("granitemoe", "{}"), "no error");
   const char* input = "layers.1.block_sparse_moe.input_linear";

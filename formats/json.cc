@@ -12,9 +12,6 @@
 namespace millrace {
 namespace {
 
-// A character that Unicode keeps for programs' own use.
-constexpr std::string_view kIntegerMark = "\xef\xb7\x90";  // U+FDD0
-
 bool IsInteger(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
   return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
@@ -34,7 +31,7 @@ class Builder : public nlohmann::json_sax<Value> {
   bool number_integer(typename Sax::number_integer_t value) override { return Add(value); }
   bool number_unsigned(typename Sax::number_unsigned_t value) override { return Add(value); }
   bool number_float(typename Sax::number_float_t value, const std::string& text) override {
-    if (exact_ && IsInteger(text)) return Add(StrCat(kIntegerMark, text));
+    if (exact_ && IsInteger(text)) return Add(Value::binary({text.begin(), text.end()}));
     return Add(value);
   }
   bool string(std::string& value) override { return Add(std::move(value)); }
@@ -163,6 +160,37 @@ absl::StatusOr<Value> Parse(std::string_view text, const JsonLimits& limits) {
   return builder.Take();
 }
 
+// Returns whether an integer that KeptInteger finds is the value or within it.
+bool KeepsIntegers(const OrderedJson& value) {
+  return value.is_structured() ? std::any_of(value.begin(), value.end(), KeepsIntegers)
+                               : value.is_binary();
+}
+
+// Appends what DumpExact returns.
+void AppendExact(const OrderedJson& value, std::string* text) {
+  if (value.is_binary()) {
+    text->append(KeptInteger(value));
+  } else if (value.is_array()) {
+    *text += '[';
+    for (const OrderedJson& item : value) {
+      if (&item != &value.front()) *text += ',';
+      AppendExact(item, text);
+    }
+    *text += ']';
+  } else if (value.is_object()) {
+    *text += '{';
+    bool first = true;
+    for (const auto& [key, member] : value.items()) {
+      if (!std::exchange(first, false)) *text += ',';
+      text->append(OrderedJson(key).dump()).append(1, ':');
+      AppendExact(member, text);
+    }
+    *text += '}';
+  } else {
+    text->append(value.dump());
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) {
@@ -179,25 +207,21 @@ absl::StatusOr<OrderedJson> ParseExact(std::string_view text, const JsonLimits& 
   return builder.Take();
 }
 
-std::string_view KeptInteger(std::string_view text) {
-  if (!text.starts_with(kIntegerMark)) return "";
-  text.remove_prefix(kIntegerMark.size());
-  return IsInteger(text) ? text : std::string_view();
+std::string_view KeptInteger(const OrderedJson& value) {
+  if (!value.is_binary()) return "";
+  const auto& digits = value.get_binary();
+  return {reinterpret_cast<const char*>(digits.data()), digits.size()};
 }
 
 std::string DumpExact(const OrderedJson& value) {
-  std::string text = value.dump();
-  const std::string mark = StrCat("\"", kIntegerMark);
-  for (size_t at = 0; (at = text.find(mark, at)) != text.npos; ++at) {
-    const size_t digits = at + mark.size();
-    const size_t end = text.find_first_not_of("-0123456789", digits);
-    // Within another text the quotation mark behind the digits is escaped.
-    if (end == text.npos || text[end] != '"') continue;
-    if (!IsInteger(std::string_view(text).substr(digits, end - digits))) continue;
-    text.erase(end, 1);
-    text.erase(at, mark.size());
-  }
+  if (!KeepsIntegers(value)) return value.dump();
+  std::string text;
+  AppendExact(value, &text);
   return text;
+}
+
+std::string TextOrJson(const OrderedJson& value) {
+  return value.is_string() ? value.get<std::string>() : DumpExact(value);
 }
 
 const Json* FindField(const Json& object, std::string_view name) {

@@ -12,6 +12,9 @@ constexpr double kPlanned = 0.9;
 // While steps are alike, one in so many is cut otherwise.
 constexpr int64_t kProbeEvery = 12;
 
+// Over about so many steps it is known how often a step has prompts.
+constexpr double kBusySteps = 32;
+
 // Chunks of a device without tiles are a multiple of this: products of whole ones are cheaper.
 constexpr int32_t kGranule = 16;
 
@@ -30,6 +33,7 @@ void StepBudget::Begin(int32_t decode_rows, int64_t decode_context, int32_t wait
     ++num_mixed_;
     CountCost();
   }
+  if (limited_) busy_ += ((work_.prompt_tokens > 0 ? 1.0 : 0.0) - busy_) / kBusySteps;
   limited_ = target_.has_value() && decode_rows > 0;
   work_ = {.decode_rows = decode_rows, .decode_context = decode_context};
   waiting_ = waiting;
@@ -67,6 +71,23 @@ int32_t StepBudget::ShortestWithin(double share, int32_t start) const {
     if (time <= most) return Rounded((waiting_ + more) / (more + 1));
   }
   return waiting_;
+}
+
+// Returns what waits, or where that costs less, what fills whole tiles of it: the rest then fills
+// up a tile of the next prompt, or, where none comes, takes a step of its own.
+int32_t StepBudget::WholeTiles(int32_t start) const {
+  const int32_t rest = (work_.decode_rows + waiting_) % tile_;
+  const int32_t whole = waiting_ - rest;
+  if (tile_ == 1 || rest == 0 || whole < tile_) return waiting_;
+  const double pairs = start + waiting_ / 2.0;  // a token, on average
+  const double uncut = Milliseconds(waiting_, pairs * waiting_);
+  const double tile = uncut - Milliseconds(whole, pairs * whole);
+  StepWork decode = work_;
+  decode.prompt_tokens = 0;
+  decode.prompt_pairs = 0;
+  const double alone = Milliseconds(rest, pairs * rest) - model_.Milliseconds(decode) - tile;
+  const double saved = tile * (tile_ - rest) / tile_;
+  return (1 - busy_) * std::max(alone, 0.0) < busy_ * saved ? whole : waiting_;
 }
 
 // Returns how many more tokens keep the step within the target.
@@ -107,6 +128,7 @@ void StepBudget::SetLimit(int32_t wanted, int32_t start) {
     limit_ = least_;
   } else if (!has_target) {
     limit_ = ShortestWithin(kMostShare, start);
+    if (*limit_ >= waiting_) limit_ = WholeTiles(start);
   } else if (Predict(least) > *target_) {
     limit_ = ShortestWithin(kMostShareInVain, start);
   } else {

@@ -68,6 +68,7 @@ class StepBudget {
   double Milliseconds(int32_t prompt_tokens, double pairs) const;
   int32_t Rounded(int32_t prompt_tokens) const;
   int32_t ShortestWithin(double share, int32_t start) const;
+  int32_t WholeTiles(int32_t start) const;
   int32_t WithinTarget(int32_t wanted, int32_t start) const;
   void SetLimit(int32_t wanted, int32_t start);
   void CountCost();
@@ -76,6 +77,7 @@ class StepBudget {
   const int32_t tile_;
   StepCostModel model_;
   int64_t num_mixed_ = 0;  // limited steps that took prompt tokens
+  double busy_ = 0;        // their share of the limited steps of late
   Duration prompt_cost_{};
   Duration throughput_cost_{};
 

@@ -202,6 +202,35 @@ TEST(StepBudgetTileTest, StepsThatCutPromptsAreWholeTiles) {
 }
 
 // A sequence that comes while a long step runs is in the next one.
+// Returns how many of 512 prompt tokens a step beside 64 decoding rows takes, where one step of
+// `steps` has a prompt, which costs it `fixed` ms and 2 ms a tile of 128 tokens.
+int32_t TokensOf512(double fixed, int steps) {
+  StepBudget budget(Duration::zero(), 128);
+  int32_t taken = 0;
+  for (int i = 0; i < 800; ++i) {
+    const int32_t waiting = i % steps == 0 ? 512 : 0;
+    StepWork work = {.decode_rows = 64, .decode_context = 32768};
+    budget.Begin(work.decode_rows, work.decode_context, waiting);
+    if (waiting > 0) {
+      taken = budget.Allow(waiting, 0);
+      budget.Take(taken, 0);
+      work.AddPrompt(taken, 0);
+    }
+    const int32_t tiles = (64 + work.prompt_tokens + 127) / 128;
+    const double time = waiting > 0 ? 2.5 + fixed + 2 * tiles : 2.5;
+    budget.Observe(work, std::chrono::duration_cast<Duration>(
+                             std::chrono::duration<double, std::milli>(time)));
+  }
+  return taken;
+}
+
+// A tile that is half empty is left to the next prompt, if there will be one.
+TEST(StepBudgetTileTest, WholeTilesAreTakenWhereMorePromptsFollow) {
+  EXPECT_EQ(TokensOf512(0.5, 2), 448);
+  EXPECT_EQ(TokensOf512(0.5, 20), 512);
+  EXPECT_EQ(TokensOf512(6, 2), 512);
+}
+
 TEST(PlanFromTest, IsShortlyBeforeTheEndOfALongStepAndAtOnceInAShortOne) {
   for (const auto& [step, wait] :
        {std::pair(100.0, 75.0), {40.0, 30.0}, {20.0, 10.0}, {8.0, 0.0}}) {

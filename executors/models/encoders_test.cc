@@ -12,6 +12,7 @@
 #include "executors/cpu/cpu_executor.h"
 #include "executors/models/encoder_reference.h"
 #include "executors/tiny_model_test_util.h"
+#include "formats/families/family.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -20,10 +21,12 @@ namespace {
 
 // Shares of the largest value, against float64: with keys and values in float32, and in float16
 // where the reference rounds them, too; and in float16 where it does not. Where float32 rounds a
-// key or a value to another float16 than the reference's float64, the second may be more: up to
-// twice what it is between transformers' own results in float32 and in float64 (half_kv_flips).
+// key or a value to another float16 than the reference's float64, and the family amplifies that,
+// the second may be more: up to twice what it is between transformers' own results in float32 and
+// in float64 (half_kv_flips), and never more than kFlippedTolerance.
 constexpr double kTolerance = 1e-5;
 constexpr double kRoundedTolerance = 3e-4;
+constexpr double kFlippedTolerance = 1e-4;
 // llama.cpp's, whose GELU is an approximation in a table of float16, as are its keys and values.
 constexpr double kLlamaCppTolerance = 1e-3;
 constexpr double kLlamaCppLogitTolerance = 4e-3;  // no share
@@ -65,7 +68,9 @@ TEST_F(EncodersTest, AreWhatTransformersMakesOfThem) {
         const std::vector<float> embedding = Embed(*executor, {reference_.prompt})[0];
         const Json& expected = reference_.twins[twin.name];
         const double half_kv = EmbeddingError(embedding, expected["half_kv_embedding"]);
-        EXPECT_LT(half_kv, std::max(kTolerance, 2 * expected["half_kv_flips"].get<double>()));
+        const bool amplifies = twin.family->name != "bert" || twin.name == "distilbert";
+        const double flips = amplifies ? 2 * expected["half_kv_flips"].get<double>() : 0;
+        EXPECT_LT(half_kv, std::clamp(flips, kTolerance, kFlippedTolerance));
         const double rounded = EmbeddingError(embedding, expected["embedding"]);
         EXPECT_LT(rounded, kRoundedTolerance);
         const auto precise = Load(path, Device(2, true), *kernels.tables[i]);

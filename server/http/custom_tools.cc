@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "formats/exact_json.h"
 #include "formats/json.h"
 
 namespace millrace {
@@ -192,11 +193,11 @@ void TextCalls::Flush(std::vector<ToolCallDelta>& calls) {
   std::string text;
   if (state_ == State::kWhole) {
     text = raw_;
-    const absl::StatusOr<OrderedJson> json = ParseOrdered(raw_, kArguments);
+    const absl::StatusOr<OrderedJson> json = ParseExact(raw_, kArguments);
     if (json.ok() && json->is_object()) {
       if (json->empty()) text.clear();
       if (const auto input = json->find(std::string(kTextArgument)); input != json->end()) {
-        text = input->is_string() ? input->get<std::string>() : input->dump();
+        text = TextOrJson(*input);
       }
     }
   }

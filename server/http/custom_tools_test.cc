@@ -57,6 +57,8 @@ TEST(TextCallsTest, TheTextIsWhatTheArgumentsSayInAnyPieces) {
            // Other shapes.
            {R"({"why": "x", "input": "y\n"})", "y\n"},
            {R"({"input": 5})", "5"},
+           {R"({"input": 123456789012345678901234567890})", "123456789012345678901234567890"},
+           {R"({"input": [-99999999999999999999]})", "[-99999999999999999999]"},
            {R"({"input": {"a": [1]}})", R"({"a":[1]})"},
            {R"({"patch": "x"})", R"({"patch": "x"})"},
            {"{}", ""},
@@ -266,7 +268,21 @@ TEST_F(CustomToolsTest, ExamplesOfMessagesToolsAreShown) {
   };
   Taken("/v1/messages", with(R"([{"city": "Oslo"}, {"city": "Rome", "days": 2}])"));
   EXPECT_THAT(LastChat().tools, HasSubstr(R"(Examples of the input:\n{\"city\":\"Oslo\"})"));
+  Taken("/v1/messages", with(R"([{"n": 123456789012345678901234567890}])"));
+  EXPECT_THAT(LastChat().tools, HasSubstr(R"({\"n\":123456789012345678901234567890})"));
   ExpectRefused("/v1/messages", with(R"(["Oslo"])"), "tools[0].input_examples");
+}
+
+TEST_F(CustomToolsTest, TheInputOfAResponsesItemIsAText) {
+  const auto with = [](const std::string& input) {
+    return StrCat(R"({"input": [{"role": "user", "content": "q"}, {"type": "custom_tool_call",)",
+                  R"("call_id": "c", "name": "p")", input, "}]}");
+  };
+  Taken("/v1/responses", with(R"(, "input": "a\nb")"));
+  EXPECT_EQ(LastChat().messages.back().tool_calls[0].arguments, R"({"input":"a\nb"})");
+  for (const char* input : {"", R"(, "input": {"a": 1})", R"(, "input": 5)"}) {
+    ExpectRefused("/v1/responses", with(input), "input[1].input");
+  }
 }
 
 TEST_F(CustomToolsTest, ModelsInAnthropicsForm) {

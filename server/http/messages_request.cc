@@ -192,7 +192,7 @@ std::string ReadExamples(FieldReader& tool, const OrderedJson& ordered) {
     return text;
   }
   for (const OrderedJson& example : ordered["input_examples"]) {
-    text += StrCat(text.empty() ? "Examples of the input:" : "", "\n", example.dump());
+    text += StrCat(text.empty() ? "Examples of the input:" : "", "\n", DumpExact(example));
   }
   return text;
 }

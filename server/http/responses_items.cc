@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "formats/exact_json.h"
+#include "server/http/custom_tools.h"
 
 namespace millrace {
 namespace {
@@ -105,21 +106,29 @@ void ReadReasoningItem(FieldReader& item, const std::string& path,
   reasoning += StrCat(reasoning.empty() ? "" : "\n", read.content);
 }
 
-// A call that is no function's: the model sees one, whose arguments are the item's field `name`.
-void ReadOtherCallItem(FieldReader& item, std::string_view tool, std::string_view name,
-                       const OrderedJson& ordered, std::vector<ChatMessage>& messages) {
-  ToolCall call{.name = std::string(tool)};
+// A call of a tool that takes a text: the model sees the function that it is shown in its place.
+void ReadCustomCallItem(FieldReader& item, std::vector<ChatMessage>& messages) {
+  ToolCall call;
   ReadItemField(item, "call_id", "a string", call.id);
-  if (tool.empty()) {
-    ReadItemField(item, "name", "a string", call.name);
-    std::string group;
-    item.Read("namespace", group);
-    item.Find("caller");
-  }
-  if (item.Find(name) == nullptr) item.FailMissing(name, "what the call was made with");
+  ReadItemField(item, "name", "a string", call.name);
+  std::string group;
+  item.Read("namespace", group);
+  item.Find("caller");
+  std::string input;
+  ReadItemField(item, "input", "a string", input);
+  call.arguments = TextArguments(input);
+  AssistantTurn(messages, /*after_text=*/true).tool_calls.push_back(std::move(call));
+}
+
+// A call of the shell: the model sees one of a function, whose arguments are the action.
+void ReadShellCallItem(FieldReader& item, const OrderedJson& ordered,
+                       std::vector<ChatMessage>& messages) {
+  ToolCall call{.name = "local_shell"};
+  ReadItemField(item, "call_id", "a string", call.id);
+  if (item.Find("action") == nullptr) item.FailMissing("action", "what the call was made with");
   if (!item.ok()) return;
-  const OrderedJson& given = ordered[name];
-  call.arguments = DumpExact(given.is_object() ? given : OrderedJson{{name, given}});
+  const OrderedJson& given = ordered["action"];
+  call.arguments = DumpExact(given.is_object() ? given : OrderedJson{{"action", given}});
   AssistantTurn(messages, /*after_text=*/true).tool_calls.push_back(std::move(call));
 }
 
@@ -142,9 +151,9 @@ void ReadItem(FieldReader& item, const std::string& path, const OrderedJson& ord
   } else if (type == "function_call") {
     ReadCallItem(item, messages);
   } else if (type == "custom_tool_call") {
-    ReadOtherCallItem(item, /*tool=*/"", "input", ordered, messages);
+    ReadCustomCallItem(item, messages);
   } else if (type == "local_shell_call") {
-    ReadOtherCallItem(item, "local_shell", "action", ordered, messages);
+    ReadShellCallItem(item, ordered, messages);
   } else if (type == "function_call_output" || type == "custom_tool_call_output" ||
              type == "local_shell_call_output") {
     ReadCallOutputItem(item, path, messages);

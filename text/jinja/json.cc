@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -35,12 +36,13 @@ absl::StatusOr<Value> Convert(const Budget& budget, const Json& json, int depth)
       [[fallthrough]];
     case Json::value_t::number_integer:
       return Value(json.template get<int64_t>());
-    case Json::value_t::string: {
-      const std::string& text = json.template get_ref<const std::string&>();
-      const std::string_view digits = KeptInteger(text);
-      if (digits.empty()) return Value(text);
-      return Value(Value::LongInteger{std::make_shared<const std::string>(digits)});
-    }
+    case Json::value_t::string:
+      return Value(json.template get_ref<const std::string&>());
+    case Json::value_t::binary:
+      if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) {
+        return Value(Value::LongInteger{std::make_shared<const std::string>(KeptInteger(json))});
+      }
+      [[fallthrough]];
     case Json::value_t::array: {
       std::vector<Value> items;
       for (const Json& element : json) {

@@ -11,7 +11,7 @@
 namespace millrace::jinja {
 
 // Objects keep the order in which `Json` (nlohmann::json or nlohmann::ordered_json) visits them.
-// Errors: nested too deep for the limits, an integer over 64 bits, binary data.
+// Errors: nested too deep for the limits, binary data that is no integer of ParseExact's.
 template <typename Json>
 absl::StatusOr<Value> FromJson(const Budget& budget, const Json& json);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "formats/exact_json.h"
 #include "text/tools/argument_type.h"
 #include "text/tools/json_prefix.h"
 #include "text/tools/xml_value.h"
@@ -460,7 +461,7 @@ std::string LiteralText(ArgumentForm form, const OrderedJson& value) {
   }
   if (!gemma && value.is_boolean()) return value.get<bool>() ? "True" : "False";
   if (!gemma && value.is_null()) return "None";
-  return value.dump();
+  return DumpExact(value);
 }
 
 std::string ArgumentsText(ArgumentForm form, const OrderedJson& object) {
