@@ -98,11 +98,10 @@ absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& sp
 
 void AppendKey(const GrammarSpec& spec, std::string* key) {
   const auto add = [key](std::string_view text) { *key += StrCat(text.size(), ":", text); };
-  *key +=
-      StrCat(static_cast<int>(spec.kind), ",", spec.min, ",", spec.max, ",",
-             spec.any_whitespace ? 1 : 0, spec.closed ? 1 : 0, spec.lenient ? 1 : 0,
-             spec.in_json_string ? 1 : 0, ",", static_cast<int>(spec.notation), ",",
-             spec.choices.size(), ",", spec.parts.size(), ";");
+  *key += StrCat(static_cast<int>(spec.kind), ",", spec.min, ",", spec.max, ",",
+                 spec.any_whitespace ? 1 : 0, spec.closed ? 1 : 0, spec.lenient ? 1 : 0,
+                 spec.in_json_string ? 1 : 0, ",", static_cast<int>(spec.notation), ",",
+                 spec.choices.size(), ",", spec.parts.size(), ";");
   add(spec.text);
   for (const std::string& choice : spec.choices) add(choice);
   for (const GrammarSpec& part : spec.parts) AppendKey(part, key);
