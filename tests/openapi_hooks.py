@@ -34,6 +34,7 @@ REASONS = [
     r"^bad_words\[\d+\] has no tokens|^(allowed_token_ids|bad_words): no token is left|^no token of the model's vocabulary may come next",
     r"; allowed: 1 and any number, or as many of both",
     r"the model.s length is \d+$",
+    r"^(after|before)_id is .*; allowed: the id of a model$",
     r"^inputs\[\d+\]|which generates; allowed here: ",  # elements of a tensor's type; a model without tensors
     r"^chat_template_kwargs.* (variables of the template's own|values; allowed: |bytes; allowed: )",
 ]

@@ -353,14 +353,17 @@ Handled Api::Models(const HttpRequestHead& head) const {
   for (ServedModel* model : frontend_.models()) {
     for (const std::string& name : frontend_.names(*model)) models.push_back({name, model});
   }
-  if (head.is_anthropic) {
-    absl::StatusOr<std::string> page = AnthropicModelPage(models, head.query);
-    if (!page.ok()) return MessagesError(ErrorFromStatus(page.status()));
-    return JsonResponse(*std::move(page));
+  // Anthropic's pages have 20 models; OpenAI's list has all.
+  const absl::StatusOr<ModelPage> page =
+      PageOfModels(models, head.query, head.is_anthropic ? 20 : models.size());
+  if (!page.ok()) {
+    const ApiError error = ErrorFromStatus(page.status());
+    return head.is_anthropic ? MessagesError(error) : ErrorResponse(error);
   }
+  if (head.is_anthropic) return JsonResponse(AnthropicModelList(*page));
   std::string out = R"({"object":"list","data":[)";
-  for (const NamedModel& named : models) {
-    if (&named != models.data()) out += ',';
+  for (const NamedModel& named : page->models) {
+    if (&named != page->models.data()) out += ',';
     AppendModel(out, *named.model, named.name);
   }
   out += "]}";

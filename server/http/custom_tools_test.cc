@@ -303,6 +303,13 @@ TEST_F(CustomToolsTest, ModelsInAnthropicsForm) {
     EXPECT_EQ(Json::parse(response.body)["type"], "error");
   }
   EXPECT_EQ(Json::parse(ask("/v1/models/none").body)["error"]["type"], "not_found_error");
+  // OpenAI's form has the same parameters.
+  EXPECT_EQ(Json::parse(endpoint_.Ask("GET", "/v1/models?limit=1", "").body)["data"].size(), 1u);
+  EXPECT_EQ(Json::parse(endpoint_.Ask("GET", "/v1/models?after_id=" + id, "").body)["data"].size(),
+            0u);
+  const ClientResponse refused = endpoint_.Ask("GET", "/v1/models?limit=0", "");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(Json::parse(refused.body)["error"]["param"], "limit");
 }
 
 }  // namespace

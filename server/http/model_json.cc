@@ -60,7 +60,7 @@ void AppendModel(std::string& out, const InferEngine& engine, std::string_view n
 
 // Where a page begins and how long it is at most.
 struct PageQuery {
-  int32_t limit = 20;
+  std::optional<int32_t> limit;
   std::optional<std::string> after_id;
   std::optional<std::string> before_id;
 };
@@ -86,7 +86,7 @@ absl::StatusOr<PageQuery> ReadPageQuery(std::string_view query) {
   }
   if (page.after_id && page.before_id) {
     return FieldError("before_id", "invalid_value",
-                      "before_id is set beside after_id; allowed: one of them");
+                      "after_id and before_id are both there; allowed: one of them");
   }
   return page;
 }
@@ -121,37 +121,36 @@ void AppendAnthropicModel(std::string& out, const NamedModel& named) {
   out += '}';
 }
 
-absl::StatusOr<std::string> AnthropicModelPage(absl::Span<const NamedModel> models,
-                                               std::string_view query) {
+absl::StatusOr<ModelPage> PageOfModels(absl::Span<const NamedModel> models, std::string_view query,
+                                       size_t limit) {
   MILLRACE_ASSIGN_OR_RETURN(const PageQuery page, ReadPageQuery(query));
-  const auto limit = static_cast<size_t>(page.limit);
-  size_t begin = 0;
-  size_t end = models.size();
-  bool more = false;
+  if (page.limit.has_value()) limit = static_cast<size_t>(*page.limit);
   if (page.before_id.has_value()) {
-    MILLRACE_ASSIGN_OR_RETURN(end, PlaceOf(models, "before_id", *page.before_id));
-    begin = end - std::min(end, limit);
-    more = begin > 0;
-  } else {
-    if (page.after_id.has_value()) {
-      MILLRACE_ASSIGN_OR_RETURN(begin, PlaceOf(models, "after_id", *page.after_id));
-      ++begin;
-    }
-    more = end - begin > limit;
-    end = std::min(end, begin + limit);
+    MILLRACE_ASSIGN_OR_RETURN(const size_t end, PlaceOf(models, "before_id", *page.before_id));
+    const size_t begin = end - std::min(end, limit);
+    return ModelPage{.models = models.subspan(begin, end - begin), .more = begin > 0};
   }
+  size_t begin = 0;
+  if (page.after_id.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(begin, PlaceOf(models, "after_id", *page.after_id));
+    ++begin;
+  }
+  return ModelPage{.models = models.subspan(begin, limit), .more = models.size() - begin > limit};
+}
+
+std::string AnthropicModelList(const ModelPage& page) {
   std::string out = R"({"data":[)";
-  for (size_t i = begin; i < end; ++i) {
-    if (i > begin) out += ',';
-    AppendAnthropicModel(out, models[i]);
+  for (const NamedModel& named : page.models) {
+    if (&named != page.models.data()) out += ',';
+    AppendAnthropicModel(out, named);
   }
-  out += StrCat(R"(],"has_more":)", more ? "true" : "false");
+  out += StrCat(R"(],"has_more":)", page.more ? "true" : "false");
   for (const bool first : {true, false}) {
     out += first ? R"(,"first_id":)" : R"(,"last_id":)";
-    if (begin == end) {
+    if (page.models.empty()) {
       out += "null";
     } else {
-      AppendJsonString(out, models[first ? begin : end - 1].name);
+      AppendJsonString(out, (first ? page.models.front() : page.models.back()).name);
     }
   }
   return out + "}";

@@ -23,10 +23,19 @@ struct NamedModel {
 // Appends the JSON object that describes a model in Anthropic's form.
 void AppendAnthropicModel(std::string& out, const NamedModel& named);
 
-// Returns the page of the list that a query (limit, after_id, before_id) asks for, in Anthropic's
-// form. InvalidArgument names the parameter.
-absl::StatusOr<std::string> AnthropicModelPage(absl::Span<const NamedModel> models,
-                                               std::string_view query);
+// A part of a list of models.
+struct ModelPage {
+  absl::Span<const NamedModel> models;
+  bool more = false;  // there are others behind them or, with before_id, before them
+};
+
+// Returns the page that a query (limit, after_id, before_id) asks for, of at most `limit` models
+// where it says none. InvalidArgument names the parameter.
+absl::StatusOr<ModelPage> PageOfModels(absl::Span<const NamedModel> models, std::string_view query,
+                                       size_t limit);
+
+// Returns the page as a list in Anthropic's form.
+std::string AnthropicModelList(const ModelPage& page);
 
 }  // namespace millrace
 

@@ -152,15 +152,17 @@ OrderedValue Parameters(const DocumentedRoute& route, const ApiOperation& operat
                           {"schema", {{"type", "string"}, {"minLength", 1}}}});
   }
   if (operation.path == "/v1/models") {
-    const auto query = [&](const char* name, OrderedValue schema) {
+    const auto query = [&](const char* name, const char* description, OrderedValue schema) {
       parameters.push_back({{"name", name},
                             {"in", "query"},
-                            {"description", "Where anthropic-version is sent."},
+                            {"description", description},
                             {"schema", std::move(schema)}});
     };
-    query("limit", {{"type", "integer"}, {"minimum", 1}, {"maximum", 1000}, {"default", 20}});
-    query("after_id", {{"type", "string"}});
-    query("before_id", {{"type", "string"}});
+    query("limit", "The most models: of Anthropic's form 20 by default, of OpenAI's all.",
+          {{"type", "integer"}, {"minimum", 1}, {"maximum", 1000}});
+    query("after_id", "The id of the model behind which the list begins.", {{"type", "string"}});
+    query("before_id", "The id of the model at which the list ends, without after_id.",
+          {{"type", "string"}});
   }
   parameters.push_back(Ref("parameters", "X-Request-Id"));
   if (route.serving) parameters.push_back(Ref("parameters", "X-Request-Timeout-Ms"));
