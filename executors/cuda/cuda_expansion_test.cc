@@ -8,6 +8,7 @@
 #include "executors/cuda/cuda_test_util.h"
 #include "executors/cuda/expansion.h"
 #include "executors/executor_driver_test_util.h"
+#include "executors/models/family_reference.h"
 #include "gtest/gtest.h"
 #include "kernels/gemm/sm90/grouped_linear.h"
 

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 std::string TextOf(std::string_view arguments, size_t piece) {
   TextCalls texts({{"p", std::nullopt}});
   std::string text;
-  const auto take = [&](std::vector<ToolCallDelta> calls) {
+  const auto take = [&](const std::vector<ToolCallDelta>& calls) {
     for (const ToolCallDelta& call : calls) {
       EXPECT_TRUE(call.is_text);
       text += call.arguments;
