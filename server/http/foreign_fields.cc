@@ -79,7 +79,7 @@ constexpr ForeignField kFields[] = {
 
 }  // namespace
 
-std::string HintOfForeignField(std::string_view name, const std::vector<std::string_view>& known) {
+std::string HintOfForeignField(std::string_view name, const std::vector<std::string>& known) {
   const auto* const found = std::find_if(std::begin(kFields), std::end(kFields),
                                          [&](const ForeignField& f) { return f.name == name; });
   if (found == std::end(kFields)) return "";

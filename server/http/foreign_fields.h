@@ -11,7 +11,7 @@ namespace millrace {
 // Returns what to write in the place of a field that llama.cpp, Ollama or TGI has, as the end of a
 // refusal: "; did you mean repetition_penalty?". Empty if the name is none of theirs. `known` are
 // the fields that the request may have.
-std::string HintOfForeignField(std::string_view name, const std::vector<std::string_view>& known);
+std::string HintOfForeignField(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace millrace
 

@@ -35,7 +35,7 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::string_view Nearest(std::string_view name, const std::vector<std::string_view>& known) {
+std::string_view Nearest(std::string_view name, const std::vector<std::string>& known) {
   constexpr size_t kLongest = 64;
   std::string_view nearest;
   size_t least = 3;
@@ -111,7 +111,7 @@ FieldReader::FieldReader(const Json& object, std::string path, UnknownFields unk
 }
 
 const Json* FieldReader::Find(std::string_view name) {
-  known_.push_back(name);
+  known_.emplace_back(name);
   if (current_trace != nullptr) current_trace->Add(path_, name);
   if (!ok()) return nullptr;
   return FindField(object_, name);

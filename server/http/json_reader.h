@@ -68,7 +68,7 @@ class FieldReader {
   const Json& object_;
   const std::string path_;
   const UnknownFields unknown_fields_;
-  std::vector<std::string_view> known_;
+  std::vector<std::string> known_;  // names may be read out of the request
   absl::Status status_;
 };
 
