@@ -400,7 +400,7 @@ TEST(AnswerGrammarTest, TextsOfToolsAreHeldToTheirGrammars) {
   EXPECT_FALSE(Takes(regex, "hermes", R"({"input": "abc"}})"));
   EXPECT_FALSE(
       Takes(regex, "qwen3_coder", "<parameter=input>\n</parameter>\n</parameter>\n</function>"));
-  // Of the model's own accord, too.
+  // The grammar also holds a call that the model makes by itself.
   const Chat free = TextTool(kRegex, "[0-9]+", std::nullopt);
   const Asked asked{.chat = free, .parser = "hermes", .reasoning = "none"};
   const auto call = [](std::string_view input) {

@@ -45,7 +45,7 @@ absl::StatusOr<GrammarSpec> CallGrammar::Elements(const GrammarTool& tool, Hold 
   size_t bytes = 0;
   size_t element_bytes = 0;
   const auto value = [&](const OrderedJson& schema) {
-    // What is too much of a tool that is not strict may be anything.
+    // A lenient tool's value may be anything where its schema is too large.
     const bool passed_over = hold == Hold::kLenient && bytes > kMostSchemaBytes;
     GrammarSpec spec = Value(tool, passed_over ? OrderedJson(true) : schema, hold);
     bytes += spec.text.size();

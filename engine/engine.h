@@ -43,7 +43,7 @@ struct TokenizerInfo {
   std::optional<std::string> bos, eos, unknown, pad;  // the texts of special tokens
   std::string chat_template;                          // empty: none, or none that is served
   std::optional<Token> bos_id, pad_id;
-  // That a chat's prompt begins and ends with, also where the template lacks them.
+  // A chat's prompt begins and ends with these, also where the template lacks them.
   std::optional<Token> chat_bos, chat_eos;
   std::string path;  // what it was read from, on this host: never shown to clients
 };

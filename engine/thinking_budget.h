@@ -22,7 +22,7 @@ namespace millrace {
 struct ThinkingMarkers {
   struct Pair {
     std::string open, close;
-    // What is forced where the budget is spent; without parts, the text that closes.
+    // This is forced where the budget is spent; without parts, the text that closes is.
     GrammarSpec forced = {};
   };
   std::vector<Pair> pairs;  // spellings: the text that opens the reasoning, and its counterpart

@@ -208,7 +208,7 @@ TEST_F(ExpertsTest, BrokenCheckpointsAreRefusedByTheTensor) {
               HasSubstr("tensor model.layers.0.mlp.shared_expert_gate.weight: is missing"));
 }
 
-// Of a GGUF file's biases each may be missing; a router's correction is none.
+// Each bias of a GGUF file may be missing, but not a router's correction, which is none.
 TEST_F(ExpertsTest, AGgufFileWithoutACorrectionIsRefused) {
   WriteTwinGguf(Twin("glm4moe"), Path("model.gguf"));
   std::ifstream file(Path("model.gguf"), std::ios::binary);

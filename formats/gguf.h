@@ -56,7 +56,7 @@ class GgufFile : public TensorSource {
   absl::StatusOr<std::string_view> String(std::string_view key) const;
   absl::StatusOr<absl::Span<const std::string_view>> Strings(std::string_view key) const;
   absl::StatusOr<std::vector<int32_t>> Int32s(std::string_view key) const;
-  // Of an array of integers of any width.
+  // Returns the values of an array of integers of any width.
   absl::StatusOr<std::vector<int64_t>> Ints(std::string_view key) const;
 
   // Tensors, in the file's order, those of all experts of a layer cut into single experts'

@@ -108,7 +108,7 @@ struct ModelConfig {
   // Stands before every text that an embedding is made of (sentence-transformers' default prompt).
   std::string embedding_prompt;
 
-  // Of the biases that the layers' configs call for each may be missing, and is then 0.
+  // Each bias that the layers' configs call for may be missing, and is then 0.
   bool optional_biases = false;
   double norm_epsilon = 0;
   // Added to norms' stored weights: 1 in Gemma's folders, which store w - 1.

@@ -19,7 +19,7 @@ namespace {
 using Shape = std::vector<int64_t>;
 
 constexpr std::string_view kWeight = ".weight";
-// What a router adds to its scores: named like a bias, and no linear's.
+// A router adds this to its scores. It is named like a bias, but belongs to no linear.
 constexpr std::string_view kRouterCorrection = ".exp_probs_b.bias";
 
 // Returns the shape of the scales beside a linear of this shape.

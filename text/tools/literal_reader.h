@@ -91,7 +91,7 @@ class LiteralReader {
   std::string key_;   // of the argument
   std::string text_;  // a word or a key so far, or what may be a quotation mark
   int depth_ = 0;     // brackets open in a word
-  // Of the string that is open:
+  // These describe the string that is open:
   char quote_ = '\0';
   bool triple_ = false;
   bool raw_ = false;  // without escapes

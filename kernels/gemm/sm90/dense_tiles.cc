@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// What a round takes, in ns: for each 128 columns, and for its begin and end.
+// A round takes so many ns for each 128 columns, and for its begin and end.
 struct Round {
   int64_t columns, ends;
 };
