@@ -175,10 +175,14 @@ def test_a_step_that_never_finished_is_as_old_as_the_record(tmp_path):
     assert repository.finished("overdue", "a").stdout.startswith("a: not finished for 4 landings")
 
 
-def test_a_commit_that_is_not_in_this_clone_counts_as_none(tmp_path):
+def test_a_commit_that_is_not_in_this_clone_counts_by_its_day(tmp_path):
     repository = Landings(tmp_path)
     repository.commit(1)
-    (tmp_path / ".ci" / "finished").write_text("a\t" + "0" * 40 + "\n")
+    (tmp_path / ".ci" / "finished").write_text("a\t" + "0" * 40 + "\t2026-05-01\n")
     assert repository.finished("since", "a").stdout == ""
-    assert repository.finished("overdue", "a").returncode == 1
+    for day in (2, 3, 3, 4):
+        repository.commit(day)
+    assert repository.finished("overdue", "a").returncode == 0
     assert repository.finished("order", "b", "a").stdout.split() == ["b", "a"]
+    repository.commit(5)
+    assert repository.finished("overdue", "a").stdout.startswith("a: not finished for 4 landings")
