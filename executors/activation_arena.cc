@@ -1,26 +1,15 @@
 #include "executors/activation_arena.h"
 
 #include <algorithm>
-#include <cstdlib>
-
-#include "base/log.h"
 
 namespace millrace {
-namespace {
 
-constexpr Logger kLog(LogComponent::kExecutors);
-
-}  // namespace
-
-size_t ActivationArena::Take(size_t size) {
+std::optional<size_t> ActivationArena::Take(size_t size) {
   size_t begin = 0;
   auto next = taken_.begin();
   for (; next != taken_.end() && next->begin < begin + size; ++next)
     begin = (next->end + alignment_ - 1) / alignment_ * alignment_;
-  if (begin + size > capacity_) {
-    kLog.Error("a step takes more activations than the arena's ", capacity_);
-    std::abort();
-  }
+  if (begin + size > capacity_) return std::nullopt;
   taken_.insert(next, {begin, begin + size});
   peak_ = std::max(peak_, begin + size);
   return begin;

@@ -3,6 +3,7 @@
 #define MILLRACE_EXECUTORS_ACTIVATION_ARENA_H_
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace millrace {
@@ -14,10 +15,13 @@ class ActivationArena {
   explicit ActivationArena(size_t alignment, size_t capacity = kEndless)
       : alignment_(alignment), capacity_(capacity) {}
 
-  // Allocates by first fit and returns the range's beginning. Aborts the process if nothing fits,
-  // since the capacity is what a dry run of the largest step took.
-  size_t Take(size_t size);
+  // Allocates by first fit and returns the range's beginning, or nothing if none fits. The capacity
+  // is what a dry run measured, so that this is not expected: the step that finds it fails.
+  std::optional<size_t> Take(size_t size);
   void Return(size_t begin);
+
+  // Sets the capacity of ranges that are taken from now on.
+  void SetCapacity(size_t capacity) { capacity_ = capacity; }
 
   // Returns the largest end that any range has had.
   size_t peak() const { return peak_; }

@@ -45,7 +45,7 @@ class DecoderPlacer : public virtual WeightPlacer {
   // each.
   virtual absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) = 0;
 
-  // Places the router for DecoderOps::Mixture. Every rank has all of it.
+  // Places the router for MixtureOps::Mixture. Every rank has all of it.
   virtual absl::StatusOr<LinearId> Router(const RouterNames& names) = 0;
 
   // Places the linears of a mixture's experts as one, each named as for Linear and GatedLinear. All
@@ -109,6 +109,7 @@ class LogitsBuffer {
 };
 using Logits = std::unique_ptr<LogitsBuffer>;
 
+// The ops that every decoder needs.
 class DecoderOps : public virtual CoreOps {
  public:
   // Begins the residual stream: factor * each token's embedding.
@@ -126,15 +127,6 @@ class DecoderOps : public virtual CoreOps {
                                 Residual& residual, std::optional<NormId> norm,
                                 Consumers consumers) = 0;
 
-  // Sends each token of x through the experts that the router chooses for it and, if there is one,
-  // the shared expert. y is the sum of the experts' outputs times their scores, the best expert
-  // first, and then of the shared expert's output times its gate. Adds to the residual what
-  // `addend` makes of y, summed over the ranks; returns Norm(norm, residual, consumers). The router
-  // computes in float32. It is one op so that a device may run it as one kernel.
-  virtual LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec,
-                              const LinearInput& x, const Addend& addend, Residual& residual,
-                              std::optional<NormId> norm, Consumers consumers) = 0;
-
   // Returns the logits that `spec` makes of x * W^T, where x is the final norm's output for all
   // tokens.
   virtual Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) = 0;
@@ -149,6 +141,21 @@ class DecoderOps : public virtual CoreOps {
                           bool /*normalize*/) {
     Fail(absl::UnimplementedError("embeddings of decoders are not supported on this device"));
   }
+};
+
+// The ops of mixtures of experts.
+class MixtureOps : public virtual CoreOps {
+ public:
+  MixtureOps* mixtures() final { return this; }
+
+  // Sends each token of x through the experts that the router chooses for it and, if there is one,
+  // the shared expert. y is the sum of the experts' outputs times their scores, the best expert
+  // first, and then of the shared expert's output times its gate. Adds to the residual what
+  // `addend` makes of y, summed over the ranks; returns Norm(norm, residual, consumers). The router
+  // computes in float32. It is one op so that a device may run it as one kernel.
+  virtual LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec,
+                              const LinearInput& x, const Addend& addend, Residual& residual,
+                              std::optional<NormId> norm, Consumers consumers) = 0;
 };
 
 }  // namespace millrace

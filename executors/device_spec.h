@@ -54,6 +54,7 @@ struct CudaSpec : CommonSpec {
   bool dummy_weights = false;           // draws weights instead of reading them
   bool skewed_routers = false;          // with dummy_weights: some experts get more tokens
   bool enforce_eager = false;           // captures no graphs
+  int graph_tokens = 1024;              // up to which steps with prompts run as graphs
   bool portable_kernels = false;        // runs no kernel that is for one architecture alone
   bool cublaslt_linears = false;        // runs every linear by cuBLASLt
   Duration step_timeout = std::chrono::seconds(60);  // a step that takes longer has hung

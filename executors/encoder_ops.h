@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "executors/ops.h"
@@ -44,9 +45,9 @@ struct HeadLayer {
 // each, the others for distances that grow logarithmically up to 128 (T5, arXiv:1910.10683, 2.1).
 int32_t PositionBucket(int32_t distance, int32_t buckets);
 
-// A step's rows are whole texts, and Pool's or Output's results are its output. Norms are layer
-// norms.
-class EncoderOps : public virtual CoreOps {
+// All layers of encoders have softmax attention. A step's rows are whole texts, and Pool's or
+// Output's results are its output. Norms are layer norms.
+class EncoderOps : public virtual AttentionOps {
  public:
   // Begins the hidden states: norm(the sum of each token's embeddings).
   virtual Residual EmbedAll(const EmbeddingTables& tables, NormId norm) = 0;
@@ -88,7 +89,7 @@ class Encoder {
   virtual ~Encoder() = default;
 
   // Returns the kv heads of each layer's pages on this rank.
-  virtual int32_t kv_heads() const = 0;
+  virtual std::vector<int32_t> layer_kv_heads() const = 0;
 
   // Computes one step, from the input's tokens to its rows' embeddings.
   virtual void Forward(EncoderOps& ops, const StepInput& input) const = 0;

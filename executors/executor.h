@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -24,21 +24,6 @@ struct EmbeddingTraits {
   bool matryoshka = false;     // their first numbers are embeddings, too (arXiv:2205.13147)
   std::vector<int32_t> sizes;  // with it: how many first numbers; empty: any
   std::string prompt;          // stands before every text that one is made of
-};
-
-// Layers whose keys and values share one block table and one block size.
-struct KvGroup {
-  int32_t num_layers;
-  int64_t bytes_per_block;  // keys and values of all of the group's layers
-};
-
-// Layout of the executor's KV arena. There is exactly one group today.
-struct KvLayout {
-  int32_t block_size;  // tokens in a block
-  int32_t num_blocks;
-  // The element type as users name it, e.g. "float16"; both types if keys and values differ.
-  std::string type;
-  std::vector<KvGroup> groups;
 };
 
 // A phase of loading a model, and its duration.
@@ -67,12 +52,17 @@ struct ModelInfo {
   // numbers depend on both.
   int32_t tensor_parallel_size = 1;
   bool expert_parallel = false;
-  StepLimits limits;
+  // Whether tokens can be sampled under masks (WantedLogits::mask), and whether masks may also come
+  // while a step runs (SetMasks). Submit refuses plans with other masks.
+  bool takes_masks = false;
+  bool takes_late_masks = false;
+  StepLimits limits;  // its state is what a sequence owns on all ranks together
+  // The type of keys and values as users name it, e.g. "float16"; both types if they differ.
+  std::string kv_type;
   // Set: a cross-encoder, whose embeddings are the logits of pairs of texts (limits.embedding_size
   // is 1), and the function that makes scores of them.
   std::optional<ScoreFunction> score;
   EmbeddingTraits embedding;
-  KvLayout kv;
   // GPU only: the number of batch sizes whose decode step is a CUDA graph, and of those whose
   // capture failed, which run in a larger graph or kernel by kernel.
   int32_t graphs = 0;
@@ -80,8 +70,8 @@ struct ModelInfo {
   std::vector<LoadPhase> load_phases;  // in order
 };
 
-// Runs a model. Submit, Poll and Wait are called by one thread, the engine's; workers are the
-// executor's own.
+// Runs a model. Submit, SetMasks, Poll and Wait are called by one thread, the engine's; workers are
+// the executor's own.
 //
 // A bad row fails alone (RowResult::status). A failed device fails every step in flight with an
 // Unavailable StepResult::status. Submit then refuses everything, and the process should end, since
@@ -98,18 +88,19 @@ class Executor {
   // block or call back into the executor. Call at most once, before the first Submit.
   virtual void OnResult(std::function<void()> wake) = 0;
 
-  // Returns whether tokens can be sampled under masks (WantedLogits::mask). Submit refuses a plan
-  // with masks if not.
-  virtual bool TakesMasks() const { return false; }
-
-  // Returns whether masks may also come while a step runs (WantedLogits::late_mask). Submit refuses
-  // a plan with such masks if not.
-  virtual bool TakesLateMasks() const { return false; }
-
   // Queues a step and returns at once. Returns InvalidArgument, with no effect, if the plan
   // violates the contract (see ValidatePlan); ResourceExhausted if kMaxStepsInFlight are in flight;
   // Unavailable if the device has failed.
   virtual absl::Status Submit(StepPlan plan) = 0;
+
+  // Hands masks to steps that were submitted and wait for them (WantedLogits::late_mask). Returns
+  // at once. Returns InvalidArgument, with no effect, if a mask has another size than the
+  // vocabulary or its place in the step waits for none; Unimplemented if the executor takes no late
+  // masks.
+  virtual absl::Status SetMasks(std::vector<LateMask> masks) {
+    (void)masks;
+    return absl::UnimplementedError("this executor takes no masks while a step runs");
+  }
 
   // Returns the bytes of memory that each kernel of a step must read and write at least, in kernel
   // order, if each of `rows` sequences gets one token and they have `positions` tokens together.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
+#include <numeric>
 
 namespace millrace {
 
@@ -14,8 +16,13 @@ void CheckOk(const absl::Status& status) {
 
 ExecutorDriver::ExecutorDriver(Executor& executor, StepId last_id)
     : executor_(executor), sequences_(executor.info().limits.max_num_seqs), last_id_(last_id) {
-  for (BlockId block = executor.info().limits.num_blocks; block-- > 0;)
-    free_blocks_.push_back(block);
+  const StepLimits& limits = executor.info().limits;
+  for (int group = 0; group < limits.state.num_groups(); ++group) {
+    if (limits.state.Paged(group) == nullptr) continue;
+    groups_.push_back(group);
+    std::vector<BlockId>& free = free_blocks_.emplace_back(limits.num_blocks[group]);
+    std::iota(free.rbegin(), free.rend(), 0);
+  }
 }
 
 SlotId ExecutorDriver::Add(std::vector<Token> prompt, SamplingParams sampling,
@@ -24,21 +31,62 @@ SlotId ExecutorDriver::Add(std::vector<Token> prompt, SamplingParams sampling,
   while (sequences_[slot].used) ++slot;
   const int32_t prompt_tokens = static_cast<int32_t>(prompt.size());
   Sequence& sequence = sequences_[slot];
-  sequence = {.used = true,
-              .sampling = std::make_shared<const SamplingParams>(std::move(sampling)),
-              .prompt_tokens = prompt_tokens,
-              .tokens = std::move(prompt),
-              .computed = static_cast<int32_t>(cached.size()) * executor_.info().limits.block_size,
-              .blocks = {cached.begin(), cached.end()},
-              .cached = cached.size()};
+  sequence = {
+      .used = true,
+      .sampling = std::make_shared<const SamplingParams>(std::move(sampling)),
+      .prompt_tokens = prompt_tokens,
+      .tokens = std::move(prompt),
+      .computed = static_cast<int32_t>(cached.size()) * executor_.info().limits.block_size(),
+      .cached = cached.size()};
+  sequence.tables.assign(groups_.size(), {cached.begin(), cached.end()});
+  if (releases_) Release(sequence);
   return slot;
 }
 
 void ExecutorDriver::Remove(SlotId slot) {
   Sequence& sequence = sequences_[slot];
-  free_blocks_.insert(free_blocks_.end(), sequence.blocks.begin() + sequence.cached,
-                      sequence.blocks.end());
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const std::vector<BlockId>& table = sequence.tables[i];
+    std::copy_if(table.begin() + static_cast<int64_t>(sequence.cached), table.end(),
+                 std::back_inserter(free_blocks_[i]),
+                 [](BlockId block) { return block != kNoBlock; });
+  }
   sequence = {};
+}
+
+// Cached blocks belong to another sequence.
+void ExecutorDriver::Release(Sequence& sequence) {
+  const StateLayout& state = executor_.info().limits.state;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    std::vector<BlockId>& table = sequence.tables[i];
+    const int32_t behind = state.BlocksBehindWindow(groups_[i], sequence.computed);
+    for (size_t j = 0; j < std::min<size_t>(behind, table.size()); ++j) {
+      if (j >= sequence.cached && table[j] != kNoBlock) free_blocks_[i].push_back(table[j]);
+      table[j] = kNoBlock;
+    }
+  }
+}
+
+// Takes blocks up to position `end`, and adds to the plan what the executor does not have yet.
+Range ExecutorDriver::AddBlocks(Sequence& sequence, int32_t end, StepPlan& plan) {
+  if (releases_) Release(sequence);
+  const auto needed = static_cast<size_t>(executor_.info().limits.state.BlocksFor(end));
+  Range added{.begin = static_cast<int32_t>(plan.blocks.size()), .end = 0};
+  size_t size = 0;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    std::vector<BlockId>& table = sequence.tables[i];
+    while (table.size() < needed) {
+      if (free_blocks_[i].empty()) CheckOk(absl::ResourceExhaustedError("no block is free"));
+      table.push_back(free_blocks_[i].back());
+      free_blocks_[i].pop_back();
+    }
+    plan.blocks.insert(plan.blocks.end(), table.begin() + static_cast<int64_t>(sequence.sent),
+                       table.end());
+    size = table.size();
+  }
+  added.end = static_cast<int32_t>(plan.blocks.size());
+  sequence.sent = size;
+  return added;
 }
 
 // A plan has capacity for the history of one sequence of maximum length, so sequences with
@@ -57,7 +105,6 @@ void ExecutorDriver::AddStart(SlotId slot, StepPlan& plan) {
 }
 
 StepPlan ExecutorDriver::Plan(absl::Span<const Share> shares, std::optional<int32_t> score_from) {
-  const int32_t block_size = executor_.info().limits.block_size;
   StepPlan plan;
   plan.id = ++last_id_;
   for (const auto& [slot, count] : shares) {
@@ -73,15 +120,7 @@ StepPlan ExecutorDriver::Plan(absl::Span<const Share> shares, std::optional<int3
     }
     row.tokens.end = static_cast<int32_t>(plan.tokens.size());
     const int32_t end = row.start + count;
-    while (static_cast<int32_t>(sequence.blocks.size()) * block_size < end) {
-      sequence.blocks.push_back(free_blocks_.back());
-      free_blocks_.pop_back();
-    }
-    row.blocks.begin = static_cast<int32_t>(plan.blocks.size());
-    plan.blocks.insert(plan.blocks.end(), sequence.blocks.begin() + sequence.sent,
-                       sequence.blocks.end());
-    row.blocks.end = static_cast<int32_t>(plan.blocks.size());
-    sequence.sent = sequence.blocks.size();
+    row.blocks = AddBlocks(sequence, end, plan);
     sequence.computed = end;
 
     row.logits.begin = static_cast<int32_t>(plan.logits.size());
@@ -188,7 +227,7 @@ std::vector<TokenResult> ForkByCopy(Executor& executor, const std::vector<Token>
   step(std::move(first));
   StepPlan fork;
   fork.id = 2;
-  fork.copies = {{.src = 0, .dst = kCopy}};
+  fork.moves = {{.from = {0}, .to = {kCopy}}};
   fork.starts = {{1, params}};
   fork.tokens = {7, 7};
   fork.blocks = {kCopy};

@@ -26,8 +26,14 @@ class ExecutorDriver {
   // `last_id`: of the last step that an earlier driver ran on the executor.
   explicit ExecutorDriver(Executor& executor, StepId last_id = 0);
 
+  // From here on, blocks behind a window are given back in the plan that reads them no more, and
+  // taken again at once, by whichever row comes next. Sequences that are added name none for what
+  // lies before the window of their first position.
+  void ReleaseBehindWindows() { releases_ = true; }
+
   // Starts a sequence in a free slot and returns the slot. `cached` are full blocks of another
-  // sequence with the same beginning, fewer than the prompt fills.
+  // sequence with the same beginning, fewer than the prompt fills: the same of every group, from
+  // before blocks were released.
   SlotId Add(std::vector<Token> prompt, SamplingParams sampling,
              absl::Span<const BlockId> cached = {});
   // Frees the slot and its own blocks (not the cached ones).
@@ -53,7 +59,8 @@ class ExecutorDriver {
 
   StepId last_id() const { return last_id_; }
   const std::vector<Token>& tokens(SlotId slot) const { return sequences_[slot].tokens; }
-  const std::vector<BlockId>& blocks(SlotId slot) const { return sequences_[slot].blocks; }
+  // Returns the blocks of every group, as long as none have been released.
+  const std::vector<BlockId>& blocks(SlotId slot) const { return sequences_[slot].tables[0]; }
   // Log-probabilities of the sampled tokens, if requested.
   const std::vector<float>& logprobs(SlotId slot) const { return sequences_[slot].logprobs; }
   SequenceOutput output(SlotId slot) const { return {tokens(slot), logprobs(slot)}; }
@@ -67,19 +74,23 @@ class ExecutorDriver {
     int32_t prompt_tokens = 0;
     std::vector<Token> tokens;
     int32_t computed = 0;
-    std::vector<BlockId> blocks;
-    size_t cached = 0;                 // cached blocks
-    size_t sent = 0;                   // blocks already sent to the executor
-    std::optional<StepId> sampled_by;  // set if the last known token is still on the device
+    std::vector<std::vector<BlockId>> tables;  // by paged group; kNoBlock where released
+    size_t cached = 0;                         // cached blocks of each
+    size_t sent = 0;                           // blocks of each already sent to the executor
+    std::optional<StepId> sampled_by;          // set if the last known token is still on the device
     std::vector<float> logprobs;
   };
   void AddStart(SlotId slot, StepPlan& plan);
+  void Release(Sequence& sequence);
+  Range AddBlocks(Sequence& sequence, int32_t end, StepPlan& plan);
   StepPlan Plan(absl::Span<const Share> shares, std::optional<int32_t> score_from);
   StepResult Take();
 
   Executor& executor_;
   std::vector<Sequence> sequences_;
-  std::vector<BlockId> free_blocks_;
+  std::vector<int> groups_;                        // those with pages
+  std::vector<std::vector<BlockId>> free_blocks_;  // of each, the next one last
+  bool releases_ = false;
   StepId last_id_;
 };
 

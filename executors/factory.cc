@@ -5,8 +5,10 @@
 
 #include "base/status.h"
 #include "executors/cpu/cpu_executor.h"
+#include "executors/cpu/cpu_model.h"
 #ifdef MILLRACE_HAS_CUDA
 #include "executors/cuda/cuda_executor.h"
+#include "executors/cuda/cuda_model.h"
 #include "executors/cuda/trace.h"
 #include "kernels/kernel_table.h"
 #endif
@@ -73,6 +75,21 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
 #else
   return WithoutCuda();
 #endif
+}
+
+absl::StatusOr<MemoryPlan> PlanMemory(const OpenedModel& model, const DeviceSpec& device,
+                                      int nodes) {
+  if (const auto* cpu = std::get_if<CpuSpec>(&device)) {
+    return cpu::PlanCpuMemory(model, *cpu, cpu::BestKernels(), nodes);
+  }
+#ifdef MILLRACE_HAS_CUDA
+  if (const auto* cuda = std::get_if<CudaSpec>(&device)) {
+    return cuda::PlanCudaMemory(model, *cuda, nodes);
+  }
+#else
+  if (std::holds_alternative<CudaSpec>(device)) return WithoutCuda();
+#endif
+  return absl::UnimplementedError("the memory of --device torch and fake is not planned");
 }
 
 absl::StatusOr<std::string> CudaKernelTable() {

@@ -11,8 +11,10 @@
 #include "absl/status/statusor.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
+#include "executors/memory_plan.h"
 #include "executors/nodes.h"
 #include "executors/tensor_model.h"
+#include "formats/open_model.h"
 
 namespace millrace {
 
@@ -22,6 +24,13 @@ namespace millrace {
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
                                                        const DeviceSpec& device,
                                                        Nodes* nodes = nullptr);
+
+// Returns the memory that the model will take, of all of this node's ranks on the CPU, of one GPU
+// else; `nodes` nodes have the ranks. Reads no weights, needs no GPU and takes no memory to speak
+// of. The plan is divided (MemoryPlan::num_blocks) where kv_cache_memory says how much there is.
+// Errors are those that loading would give. Unimplemented: torch and fake, which have no plan.
+absl::StatusOr<MemoryPlan> PlanMemory(const OpenedModel& model, const DeviceSpec& device,
+                                      int nodes = 1);
 
 // Loads a package without state: a model of tensors.
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadTensorModel(const ModelSpec& model,

@@ -50,8 +50,10 @@ struct LayerRequest {
   LogitSpec logits;
 };
 
-inline void RunLayer(DecoderOps& ops, const LayerWeights& weights, const LayerRequest& request,
-                     const StepInput& input) {
+// `Ops` are DecoderOps and AttentionOps.
+template <typename Ops>
+void RunLayer(Ops& ops, const LayerWeights& weights, const LayerRequest& request,
+              const StepInput& input) {
   ops.BeginStep(input);
   Residual residual = ops.Embed(weights.embedding, request.embedding_factor);
   LinearInput x = ops.Norm(request.norm, residual, {weights.qkv});

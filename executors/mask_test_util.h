@@ -80,7 +80,7 @@ inline std::vector<SequenceOutput> GenerateMasked(Executor& executor, const std:
 // Checks that masked sequences keep to their masks, and that each sequence's tokens and
 // log-probabilities are the same beside the others and alone. Returns them.
 inline std::vector<SequenceOutput> ExpectMasksHold(Executor& executor) {
-  EXPECT_TRUE(executor.TakesMasks());
+  EXPECT_TRUE(executor.info().takes_masks);
   std::vector<int> all(2 * MaskedSampling().size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
   StepId last_id = 0;
@@ -92,14 +92,14 @@ inline std::vector<SequenceOutput> ExpectMasksHold(Executor& executor) {
 }
 
 // Checks that of steps in flight together each has its own masks. `late`: masks are set once the
-// step before has ended; some are dropped, as when a sequence has ended meanwhile.
+// step before has ended; some allow every token, as when a sequence has ended meanwhile.
 inline void ExpectMasksAreTheStepsOwn(Executor& executor, bool late = false) {
   constexpr int kSteps = 12, kSlots = 3;
   const auto sampling =
       std::make_shared<const SamplingParams>(SamplingParams{.temperature = 1, .seed = 8});
   const auto allowed = [](int step, SlotId slot) { return 10 + 7 * step + slot; };
   const auto masked = [](int step, SlotId slot) { return slot == 2 || step % 2 == slot; };
-  std::vector<std::pair<SlotId, std::shared_ptr<LateMask>>> unset;  // of the last step
+  std::vector<SlotId> unset;  // of the last step
   const auto dropped = [late](int step, SlotId slot) { return late && (step + slot) % 4 == 3; };
   const auto check = [&](int step) {
     const std::optional<StepResult> result = executor.Wait();
@@ -112,10 +112,21 @@ inline void ExpectMasksAreTheStepsOwn(Executor& executor, bool late = false) {
     }
   };
   const auto set_late_masks = [&](int step) {
-    for (const auto& [slot, mask] : unset) {
-      mask->Set(dropped(step, slot) ? nullptr : MaskOf(executor, {allowed(step, slot)}));
+    if (!late) return;
+    std::vector<LateMask> masks;
+    for (const SlotId slot : unset) {
+      const std::vector<Token> tokens =
+          dropped(step, slot) ? Every(executor, 0, 1) : std::vector<Token>{allowed(step, slot)};
+      masks.push_back({.step = static_cast<StepId>(step) + 1,
+                       .logits = slot,
+                       .mask = MaskOf(executor, tokens)});
     }
     unset.clear();
+    // One by one in every other step.
+    for (; step % 2 == 1 && masks.size() > 1; masks.pop_back()) {
+      CheckOk(executor.SetMasks({masks.back()}));
+    }
+    CheckOk(executor.SetMasks(std::move(masks)));
   };
   for (int step = 0; step < kSteps; ++step) {
     StepPlan plan;
@@ -134,8 +145,8 @@ inline void ExpectMasksAreTheStepsOwn(Executor& executor, bool late = false) {
       plan.logits.push_back({.offset = 0});
       if (!masked(step, slot)) continue;
       if (late && step > 0) {
-        unset.emplace_back(slot, std::make_shared<LateMask>());
-        plan.logits.back().late_mask = unset.back().second;
+        unset.push_back(slot);
+        plan.logits.back().late_mask = true;
       } else {
         plan.logits.back().mask = MaskOf(executor, {allowed(step, slot)});
       }
@@ -212,10 +223,12 @@ inline void ExpectMasksAreAppliedLast(Executor& executor) {
   const absl::Status refused = executor.Submit(plan_of(3, {wrong}));
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(std::string(refused.message()).find("has a mask of"), std::string::npos) << refused;
-  if (executor.TakesLateMasks()) return;
+  if (executor.info().takes_late_masks) return;
   StepPlan late = plan_of(4, {nullptr});
-  late.logits[1].late_mask = std::make_shared<LateMask>();
+  late.logits[1].late_mask = true;
   EXPECT_EQ(executor.Submit(std::move(late)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(executor.SetMasks({{.step = 4, .logits = 1, .mask = MaskOf(executor, {1})}}).code(),
+            absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace millrace

@@ -35,19 +35,23 @@ std::vector<std::string_view> Decode(const std::vector<char>& bytes) {
   return texts;
 }
 
+// Plans are sent to the other nodes whole, with the masks that they have.
+ModelInfo WithoutLateMasks(ModelInfo info) {
+  info.takes_late_masks = false;
+  return info;
+}
+
 class NodesExecutor : public Executor {
  public:
   NodesExecutor(std::unique_ptr<Executor> executor, Nodes& nodes)
-      : executor_(std::move(executor)), nodes_(nodes) {}
+      : executor_(std::move(executor)), nodes_(nodes), info_(WithoutLateMasks(executor_->info())) {}
 
-  const ModelInfo& info() const override { return executor_->info(); }
+  const ModelInfo& info() const override { return info_; }
   void OnResult(std::function<void()> wake) override { executor_->OnResult(std::move(wake)); }
-
-  bool TakesMasks() const override { return executor_->TakesMasks(); }
 
   absl::Status Submit(StepPlan plan) override {
     for (const WantedLogits& wanted : plan.logits) {
-      if (wanted.late_mask == nullptr) continue;
+      if (!wanted.late_mask) continue;
       return absl::InvalidArgumentError("step plan: masks are late, which nodes do not send");
     }
     MILLRACE_RETURN_IF_ERROR(executor_->Submit(plan));
@@ -70,6 +74,7 @@ class NodesExecutor : public Executor {
  private:
   const std::unique_ptr<Executor> executor_;
   Nodes& nodes_;
+  const ModelInfo info_;
 };
 
 // Marks Agree's errors, whose code others have, too.
@@ -79,6 +84,24 @@ absl::Status Disagreement(const std::string& message) {
   absl::Status status = absl::FailedPreconditionError(message);
   status.SetPayload(kDisagreement, absl::Cord());
   return status;
+}
+
+// "none,128": the window of each group, and "slots" for one that is no pages.
+std::string GroupsOf(const StateLayout& state) {
+  std::vector<std::string> groups;
+  for (int group = 0; group < state.num_groups(); ++group) {
+    const PagedState* const pages = state.Paged(group);
+    groups.push_back(pages == nullptr            ? "slots"
+                     : pages->window.has_value() ? StrCat(*pages->window)
+                                                 : "none");
+  }
+  return absl::StrJoin(groups, ",");
+}
+
+// The bytes of a block, or of a sequence's slot.
+int64_t& BytesOf(StateGroup& group) {
+  if (auto* const pages = std::get_if<PagedState>(&group)) return pages->block_bytes;
+  return std::get<SlotState>(group).bytes;
 }
 
 NodeFacts FactsOf(const ModelInfo& info) {
@@ -92,11 +115,12 @@ NodeFacts FactsOf(const ModelInfo& info) {
           {"max_num_seqs", StrCat(limits.max_num_seqs)},
           {"max_num_batched_tokens", StrCat(limits.max_num_batched_tokens)},
           {"max_model_len", StrCat(limits.max_model_len)},
-          {"block_size", StrCat(limits.block_size)},
+          {"block_size", StrCat(limits.block_size())},
+          {"windows of the state's groups", GroupsOf(limits.state)},
           {"size of the vocabulary", StrCat(limits.vocab_size)},
           {"size of embeddings", StrCat(limits.embedding_size)},
           {"embeddings of parts", StrCat(limits.embeds_parts)},
-          {"type of keys and values", info.kv.type}};
+          {"type of keys and values", info.kv_type}};
 }
 
 }  // namespace
@@ -128,39 +152,48 @@ absl::Status JoinInfos(Nodes& nodes, const NodeFacts& facts, ModelInfo& info) {
   NodeFacts all_facts = FactsOf(info);
   all_facts.insert(all_facts.end(), facts.begin(), facts.end());
   MILLRACE_RETURN_IF_ERROR(Agree(nodes, all_facts));
-  struct Sizes {
-    int64_t weight_bytes;
-    int64_t bytes_per_block;
-    int32_t num_blocks;
-  };
-  KvGroup& group = info.kv.groups[0];
+  // All nodes have as many groups: Agree.
+  std::vector<StateGroup>& groups = info.limits.state.groups;
   std::vector<char> mine;
-  AppendValue(Sizes{info.weight_bytes, group.bytes_per_block, info.limits.num_blocks}, mine);
+  AppendValue(info.weight_bytes, mine);
+  for (size_t group = 0; group < groups.size(); ++group) {
+    AppendValue(BytesOf(groups[group]), mine);
+    AppendValue(info.limits.num_blocks[group], mine);
+    BytesOf(groups[group]) = 0;
+  }
+  info.weight_bytes = 0;
   std::vector<std::vector<char>> all;
   MILLRACE_RETURN_IF_ERROR(nodes.AllGather(mine, &all));
-  info.weight_bytes = group.bytes_per_block = 0;
   for (const std::vector<char>& bytes : all) {
-    Sizes sizes;
-    if (!ByteReader(bytes).Read(sizes)) return absl::InternalError("a node did not say its sizes");
-    info.weight_bytes += sizes.weight_bytes;
-    group.bytes_per_block += sizes.bytes_per_block;
-    info.limits.num_blocks = std::min(info.limits.num_blocks, sizes.num_blocks);
+    ByteReader reader(bytes);
+    int64_t weight_bytes = 0;
+    bool whole = reader.Read(weight_bytes);
+    info.weight_bytes += weight_bytes;
+    for (size_t group = 0; group < groups.size(); ++group) {
+      int64_t state_bytes = 0;
+      int32_t num_blocks = 0;
+      whole = whole && reader.Read(state_bytes) && reader.Read(num_blocks);
+      BytesOf(groups[group]) += state_bytes;
+      info.limits.num_blocks[group] = std::min(info.limits.num_blocks[group], num_blocks);
+    }
+    if (!whole) return absl::InternalError("a node did not say its sizes");
   }
-  info.kv.num_blocks = info.limits.num_blocks;
   return absl::OkStatus();
 }
 
-absl::StatusOr<int32_t> LeastOfNodes(Nodes& nodes, int32_t number) {
+absl::StatusOr<std::vector<int32_t>> LeastOfNodes(Nodes& nodes, std::vector<int32_t> numbers) {
   std::vector<char> mine;
-  AppendValue(number, mine);
+  for (const int32_t number : numbers) AppendValue(number, mine);
   std::vector<std::vector<char>> all;
   MILLRACE_RETURN_IF_ERROR(nodes.AllGather(mine, &all));
   for (const std::vector<char>& bytes : all) {
-    int32_t other = 0;
-    if (!ByteReader(bytes).Read(other)) return absl::InternalError("a node did not say its number");
-    number = std::min(number, other);
+    ByteReader reader(bytes);
+    for (int32_t& number : numbers) {
+      int32_t other = 0;
+      if (reader.Read(other)) number = std::min(number, other);
+    }
   }
-  return number;
+  return numbers;
 }
 
 std::unique_ptr<Executor> MakeNodesExecutor(std::unique_ptr<Executor> executor, Nodes& nodes) {

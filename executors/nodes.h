@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "executors/executor.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -61,8 +61,9 @@ bool IsDisagreement(const absl::Status& status);
 // nodes call it, as they do AllGather.
 absl::Status JoinInfos(Nodes& nodes, const NodeFacts& facts, ModelInfo& info);
 
-// Returns the least of all nodes' numbers. All nodes call it, as they do AllGather.
-absl::StatusOr<int32_t> LeastOfNodes(Nodes& nodes, int32_t number);
+// Returns the least of all nodes' numbers, one by one. Those that a node lacks count as this one's:
+// JoinInfos says in what the nodes differ. All nodes call it, as they do AllGather.
+absl::StatusOr<std::vector<int32_t>> LeastOfNodes(Nodes& nodes, std::vector<int32_t> numbers);
 
 // Returns node 0's executor: what is submitted to it is handed to the other nodes, too.
 std::unique_ptr<Executor> MakeNodesExecutor(std::unique_ptr<Executor> executor, Nodes& nodes);

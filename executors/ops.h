@@ -190,26 +190,56 @@ struct HeadNorms {
   bool across_heads = false;
 };
 
+class AttentionOps;
+class MixtureOps;  // decoder_ops.h
+
 // Ops are used by one thread at a time.
 //
 // An op refuses what its device cannot do: it leaves UNIMPLEMENTED for TakeStatus, with a message
 // that names the field, and runs on without harm. An executor finds that out when it loads a model,
 // in a dry run that calls every op and computes nothing; a family whose ops do not fit together (a
 // linear that its input was not made for) is found out there, too.
+//
+// The ops of a kind of layer, or part of one, are an interface of their own, which a device has if
+// it inherits it. A layer of a kind that its device has no ops for refuses itself.
 class CoreOps {
  public:
   virtual ~CoreOps() = default;
+
+  // Return the device's ops of these kinds, null if it has none. The interfaces themselves override
+  // them.
+  virtual AttentionOps* attention() { return nullptr; }
+  virtual MixtureOps* mixtures() { return nullptr; }
 
   // Begins a step and forgets all that was derived from the one before. `input` outlives the step's
   // ops.
   virtual void BeginStep(const StepInput& input) = 0;
 
-  // Returns x * W^T (+ bias), where W has q's, k's and v's rows.
-  virtual Qkv QkvLinear(LinearId weight, const LinearInput& x) = 0;
-
   // Returns f(x * Wgate^T, x * Wup^T), [tokens, size].
   virtual LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                                   Consumers consumers) = 0;
+
+  // Returns the first failure since the last call.
+  absl::Status TakeStatus() { return std::exchange(status_, absl::OkStatus()); }
+  // Records a failure; the first one stays.
+  void Fail(absl::Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+
+ protected:
+  bool ok() const { return status_.ok(); }
+
+ private:
+  absl::Status status_;
+};
+
+// The ops of softmax attention.
+class AttentionOps : public virtual CoreOps {
+ public:
+  AttentionOps* attention() final { return this; }
+
+  // Returns x * W^T (+ bias), where W has q's, k's and v's rows.
+  virtual Qkv QkvLinear(LinearId weight, const LinearInput& x) = 0;
 
   // Norms q and k where the layer has `norms`, rotates them by their positions (spec.rope), and
   // appends k and v to the layer's pages.
@@ -221,19 +251,6 @@ class CoreOps {
   // Paged as in arXiv:2309.06180.
   virtual LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
                                 Consumers consumers) = 0;
-
-  // Returns the first failure since the last call.
-  absl::Status TakeStatus() { return std::exchange(status_, absl::OkStatus()); }
-
- protected:
-  bool ok() const { return status_.ok(); }
-  // Records a failure; the first one stays.
-  void Fail(absl::Status status) {
-    if (status_.ok()) status_ = std::move(status);
-  }
-
- private:
-  absl::Status status_;
 };
 
 }  // namespace millrace

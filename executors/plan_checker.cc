@@ -1,6 +1,7 @@
 #include "executors/plan_checker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
@@ -20,6 +21,18 @@ bool Samples(const StepPlan& plan, const StepRow& row) {
   return false;
 }
 
+absl::Status CheckTiers(const StepPlan& plan) {
+  for (size_t i = 0; i < plan.moves.size(); ++i) {
+    for (const auto& [field, place] :
+         {std::pair("from", plan.moves[i].from), std::pair("to", plan.moves[i].to)}) {
+      if (place.tier == StatePlace::Tier::kDevice) continue;
+      return absl::UnimplementedError(
+          StrCat("step plan: moves[", i, "].", field, ".tier is the host; allowed: the device"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status PlanChecker::CheckRow(const StepPlan& plan, size_t i, const Slot& slot) const {
@@ -29,32 +42,50 @@ absl::Status PlanChecker::CheckRow(const StepPlan& plan, size_t i, const Slot& s
     return Invalid("rows[", i, "].start is ", row.start, ", but slot ", row.slot, " has ",
                    *slot.next_position, " tokens");
   }
-  const int64_t blocks = int64_t{slot.num_blocks} + row.blocks.size();
-  const int64_t most =
-      (int64_t{limits_.max_model_len} + limits_.block_size - 1) / limits_.block_size;
+  const int32_t block_size = limits_.block_size();
+  const int64_t blocks = int64_t{slot.num_blocks} + NumNewBlocks(row, limits_.state);
+  const int64_t most = limits_.state.BlocksFor(limits_.max_model_len);
   if (blocks > most) {
     return Invalid("rows[", i, "].blocks: slot ", row.slot, " would have ", blocks,
                    " blocks, allowed: ", most);
   }
-  if (blocks * limits_.block_size < int64_t{row.start} + row.num_tokens) {
+  if (blocks * block_size < int64_t{row.start} + row.num_tokens) {
     return Invalid("rows[", i, "].blocks: slot ", row.slot, " has ", blocks, " blocks of ",
-                   limits_.block_size, " tokens for ", row.start + row.num_tokens, " positions");
+                   block_size, " tokens for ", row.start + row.num_tokens, " positions");
   }
   if (row.sampled_by.has_value() && row.sampled_by != slot.last_sampled) {
     return Invalid("rows[", i, "].sampled_by is ", *row.sampled_by,
                    ", but the last step that sampled for slot ", row.slot, " is ",
                    slot.last_sampled.value_or(0));
   }
+  return CheckWindows(plan, i, slot);
+}
+
+// A block that is missing lies before the window of the row's first position.
+absl::Status PlanChecker::CheckWindows(const StepPlan& plan, size_t i, const Slot& slot) const {
+  const StepRow& row = plan.rows[i];
+  for (int group = 0; group < limits_.state.num_groups(); ++group) {
+    if (limits_.state.Paged(group) == nullptr) continue;
+    int32_t place = slot.num_blocks;
+    for (const BlockId block : NewBlocks(plan, row, limits_.state, group)) {
+      if (block == kNoBlock && place >= limits_.state.BlocksBehindWindow(group, row.start)) {
+        return Invalid("rows[", i, "].blocks has none of group ", group, " for the positions from ",
+                       place * limits_.block_size(), " on, which the row's window reads");
+      }
+      ++place;
+    }
+  }
   return absl::OkStatus();
 }
 
 absl::Status PlanChecker::Check(const StepPlan& plan) {
   MILLRACE_RETURN_IF_ERROR(ValidatePlan(plan, limits_));
+  MILLRACE_RETURN_IF_ERROR(CheckTiers(plan));
   if (plan.id <= last_id_) {
     return Invalid("id is ", plan.id, ", but the last plan's was ", last_id_);
   }
   for (size_t i = 0; !late_masks_ && i < plan.logits.size(); ++i) {
-    if (plan.logits[i].late_mask == nullptr) continue;
+    if (!plan.logits[i].late_mask) continue;
     return Invalid("logits[", i, "] has a late mask, which this executor does not take");
   }
   const Slot fresh{.started = true};
@@ -67,12 +98,37 @@ absl::Status PlanChecker::Check(const StepPlan& plan) {
   }
   // The plan is valid: record it.
   last_id_ = plan.id;
+  for (size_t i = 0; i < plan.logits.size(); ++i) {
+    if (plan.logits[i].late_mask) awaited_.emplace(plan.id, static_cast<int32_t>(i));
+  }
   for (const SlotStart& start : plan.starts) slots_[start.slot] = fresh;
   for (const StepRow& row : plan.rows) {
     Slot& slot = slots_[row.slot];
     slot.next_position = row.start + row.num_tokens;
-    slot.num_blocks += row.blocks.size();
+    slot.num_blocks += NumNewBlocks(row, limits_.state);
     if (Samples(plan, row)) slot.last_sampled = plan.id;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanChecker::CheckMasks(absl::Span<const LateMask> masks) {
+  const size_t words = MaskWords(limits_.vocab_size);
+  for (size_t i = 0; i < masks.size(); ++i) {
+    const LateMask& late = masks[i];
+    if (late.mask == nullptr || late.mask->size() != words) {
+      return absl::InvalidArgumentError(StrCat("masks[", i, "] has ",
+                                               late.mask == nullptr ? 0 : late.mask->size(),
+                                               " words, allowed: ", words));
+    }
+  }
+  for (size_t i = 0; i < masks.size(); ++i) {
+    if (awaited_.erase({masks[i].step, masks[i].logits}) > 0) continue;
+    for (size_t before = 0; before < i; ++before) {
+      awaited_.emplace(masks[before].step, masks[before].logits);
+    }
+    return absl::InvalidArgumentError(StrCat("masks[", i, "] is of step ", masks[i].step,
+                                             ", logits[", masks[i].logits,
+                                             "], which waits for no mask"));
   }
   return absl::OkStatus();
 }

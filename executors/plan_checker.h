@@ -3,11 +3,15 @@
 #ifndef MILLRACE_EXECUTORS_PLAN_CHECKER_H_
 #define MILLRACE_EXECUTORS_PLAN_CHECKER_H_
 
+#include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
-#include "scheduler/step_plan.h"
+#include "absl/types/span.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -20,23 +24,31 @@ class PlanChecker {
   // Applies ValidatePlan and checks: ids ascend; a row's slot was started; a row begins where its
   // slot's last one ended (in a fresh slot anywhere, at the end of the cached prefix that it
   // names); each of its positions has a block; sampled_by is the last step that sampled for the
-  // slot; masks are late only if the executor takes such. Returns InvalidArgument, naming row and
-  // field, and records nothing otherwise. Linear in the size of the plan.
+  // slot; no block is missing of a window that the row reads; masks are late only if the executor
+  // takes such. Returns InvalidArgument, naming row and field, and records nothing otherwise;
+  // Unimplemented for a move from or to the host, which no executor does. Linear in the size of the
+  // plan.
   absl::Status Check(const StepPlan& plan);
+
+  // Checks that a plan has a place for each of these masks, which had none yet, and that the masks
+  // have the vocabulary's size. Returns InvalidArgument, and records nothing, otherwise.
+  absl::Status CheckMasks(absl::Span<const LateMask> masks);
 
  private:
   struct Slot {
     bool started = false;
     std::optional<int32_t> next_position;  // after its first row
-    int32_t num_blocks = 0;
+    int32_t num_blocks = 0;                // in each of its tables
     std::optional<StepId> last_sampled;
   };
   absl::Status CheckRow(const StepPlan& plan, size_t i, const Slot& slot) const;
+  absl::Status CheckWindows(const StepPlan& plan, size_t i, const Slot& slot) const;
 
   StepLimits limits_;
   bool late_masks_;
   std::vector<Slot> slots_;
   StepId last_id_ = 0;
+  absl::flat_hash_set<std::pair<StepId, int32_t>> awaited_;  // the step and its logits, of masks
 };
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "executors/plan_checker.h"
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -11,12 +12,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr StepLimits kLimits = {.max_num_seqs = 4,
-                                .max_num_batched_tokens = 64,
-                                .max_model_len = 40,
-                                .num_blocks = 10,
-                                .block_size = 16,
-                                .vocab_size = 100};
+const StepLimits kLimits = {.max_num_seqs = 4,
+                            .max_num_batched_tokens = 64,
+                            .max_model_len = 40,
+                            .num_blocks = {10},
+                            .state = StateLayout::OnePool(16),
+                            .vocab_size = 100};
 
 // A plan with a prompt of 20 tokens in slot 1, which samples.
 StepPlan Prompt() {
@@ -104,6 +105,73 @@ TEST(PlanCheckerTest, AFreshSlotForgetsWhatWasSampled) {
   plan.blocks = {3, 4};
   plan.rows[0].blocks = {0, 2};
   EXPECT_THAT(std::string(checker.Check(plan).message()), HasSubstr("sampled_by is 5"));
+}
+
+// Whole contexts and a window of 20 positions: position 36 reads those from 17 on.
+TEST(PlanCheckerTest, ABlockMayBeMissingBeforeTheWindowOnly) {
+  StepLimits limits = kLimits;
+  limits.num_blocks = {10, 10};
+  limits.state.groups.push_back(PagedState{.window = 20});
+  const auto begins_at = [&](int32_t start, std::vector<BlockId> blocks) {
+    StepPlan plan = Prompt();
+    plan.blocks = std::move(blocks);
+    plan.rows[0].blocks = {0, static_cast<int32_t>(plan.blocks.size())};
+    plan.rows[0].start = start;
+    plan.rows[0].num_tokens = 4;
+    plan.rows[0].tokens = {0, 4};
+    plan.logits[0].offset = 3;
+    return PlanChecker(limits).Check(plan);
+  };
+  EXPECT_TRUE(begins_at(36, {1, 2, 3, kNoBlock, 2, 3}).ok());
+  EXPECT_THAT(std::string(begins_at(36, {1, 2, 3, kNoBlock, kNoBlock, 3}).message()),
+              HasSubstr("rows[0].blocks has none of group 1 for the positions from 16 on"));
+  EXPECT_THAT(std::string(begins_at(34, {1, 2, 3, kNoBlock, 2, 3}).message()),
+              HasSubstr("rows[0].blocks has none of group 1 for the positions from 0 on"));
+  // Positions have a place in the tables of all groups.
+  EXPECT_THAT(std::string(begins_at(16, {1, 2}).message()),
+              HasSubstr("slot 1 has 1 blocks of 16 tokens for 20 positions"));
+}
+
+TEST(PlanCheckerTest, MovesStayOnTheDevice) {
+  const auto moves = [](const StateMove& move) {
+    StepPlan plan = Prompt();
+    plan.moves = {{.from = {5}, .to = {6}}, move};
+    return PlanChecker(kLimits).Check(plan);
+  };
+  EXPECT_TRUE(moves({.from = {7}, .to = {8}}).ok());
+  const absl::Status up = moves({.from = {7}, .to = {.block = 0, .tier = StatePlace::Tier::kHost}});
+  EXPECT_EQ(up.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(up.message()), HasSubstr("moves[1].to.tier is the host"));
+  const absl::Status down =
+      moves({.from = {.block = 0, .tier = StatePlace::Tier::kHost}, .to = {7}});
+  EXPECT_EQ(down.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(down.message()), HasSubstr("moves[1].from.tier is the host"));
+}
+
+std::shared_ptr<const SampleMask> AnyMask(size_t words) {
+  return std::make_shared<const SampleMask>(words, 1);
+}
+
+TEST(PlanCheckerTest, AMaskHasAPlaceThatWaitsForIt) {
+  PlanChecker checker(kLimits, /*late_masks=*/true);
+  StepPlan plan = Prompt();
+  plan.logits[0].late_mask = true;
+  ASSERT_TRUE(checker.Check(plan).ok());
+  const LateMask right{.step = 5, .logits = 0, .mask = AnyMask(4)};
+  const LateMask wrong[] = {{.step = 4, .logits = 0, .mask = AnyMask(4)},
+                            {.step = 5, .logits = 1, .mask = AnyMask(4)}};
+  for (const LateMask& late : wrong) {
+    const absl::Status status = checker.CheckMasks({right, late});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("masks[1] is of step"));
+  }
+  for (const auto& mask : {AnyMask(3), AnyMask(5), std::shared_ptr<const SampleMask>()}) {
+    const absl::Status status = checker.CheckMasks({{.step = 5, .logits = 0, .mask = mask}});
+    EXPECT_THAT(std::string(status.message()), HasSubstr("words, allowed: 4"));
+  }
+  EXPECT_FALSE(checker.CheckMasks({right, right}).ok());
+  EXPECT_TRUE(checker.CheckMasks({right}).ok());
+  EXPECT_FALSE(checker.CheckMasks({right}).ok()) << "it has one by now";
 }
 
 }  // namespace

@@ -5,8 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -28,8 +29,15 @@ class SlotResults {
   // in plan order; further entries are ignored.
   StepResult Make(const StepPlan& plan, absl::Span<const Sampled> sampled);
 
+  // Makes the result of a plan that could not be computed, all of whose rows fail by `why`.
+  StepResult Fail(const StepPlan& plan, const absl::Status& why);
+
  private:
-  std::vector<bool> failed_;  // by slot
+  // Begins the result of `plan`, whose moves have been made.
+  StepResult Begin(const StepPlan& plan);
+
+  std::vector<absl::Status> failed_;  // by slot
+  int64_t moves_ = 0;                 // of all plans: each is complete before its step's rows run
 };
 
 }  // namespace millrace

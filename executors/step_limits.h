@@ -8,11 +8,12 @@
 #include "executors/device_spec.h"
 #include "executors/executor.h"
 #include "formats/model_config.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
-// Returns all limits except num_blocks, which is 0 and left to the device, which knows its memory.
+// Returns all limits except num_blocks and the state's groups, which are empty and left to the
+// device, which knows its memory.
 // Returns InvalidArgument if a setting exceeds the model's capability.
 absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const CommonSpec& device);
 

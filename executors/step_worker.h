@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -32,19 +32,18 @@ class StepRunner {
 // A runner for models that run on this process's threads: a step runs in Finish.
 class SerialStepRunner : public StepRunner {
  public:
-  explicit SerialStepRunner(std::function<StepResult(const StepPlan&)> run)
-      : run_(std::move(run)) {}
+  explicit SerialStepRunner(std::function<StepResult(StepPlan)> run) : run_(std::move(run)) {}
 
   void Start(StepPlan plan) override { plans_.push_back(std::move(plan)); }
   bool Done() override { return true; }
   StepResult Finish() override {
-    const StepPlan plan = std::move(plans_.front());
+    StepPlan plan = std::move(plans_.front());
     plans_.pop_front();
-    return run_(plan);
+    return run_(std::move(plan));
   }
 
  private:
-  const std::function<StepResult(const StepPlan&)> run_;
+  const std::function<StepResult(StepPlan)> run_;
   std::deque<StepPlan> plans_;
 };
 

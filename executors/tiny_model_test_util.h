@@ -16,7 +16,7 @@
 #include "executors/executor_driver_test_util.h"
 #include "formats/hf_test_util.h"
 #include "gtest/gtest.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 

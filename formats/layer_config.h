@@ -117,7 +117,7 @@ struct LayerConfig {
   std::variant<GatedFeedForward, GeluFeedForward, ExpertsFeedForward> feed_forward;
   NormPlacement norms = NormPlacement::kPre;
 
-  // Return the alternatives by name; the layer must have them.
+  // Return alternatives by name, for families, which know their layers. Others visit the variants.
   const SoftmaxAttention& softmax() const { return std::get<SoftmaxAttention>(attention); }
   SoftmaxAttention& softmax() { return std::get<SoftmaxAttention>(attention); }
   GatedFeedForward& gated() { return std::get<GatedFeedForward>(feed_forward); }

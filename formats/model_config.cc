@@ -1,6 +1,7 @@
 #include "formats/model_config.h"
 
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/status.h"
@@ -13,8 +14,11 @@ namespace millrace {
 
 absl::StatusOr<HeadShape> SharedHeadShape(const ModelConfig& config) {
   const auto shape = [&](size_t layer) {
-    const SoftmaxAttention& attention = config.layers[layer].softmax();
-    return HeadShape{attention.heads, attention.kv_heads, attention.head_size};
+    return std::visit(
+        [](const SoftmaxAttention& attention) {
+          return HeadShape{attention.heads, attention.kv_heads, attention.head_size};
+        },
+        config.layers[layer].attention);
   };
   const HeadShape first = shape(0);
   for (size_t i = 1; i < config.layers.size(); ++i) {

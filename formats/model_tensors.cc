@@ -76,7 +76,8 @@ class TensorChecker {
     // part of the config.
     if (config_.tied_embeddings) seen_.insert(source_.FindTensor("output.weight"));
     const auto has_factors = [](const LayerConfig& layer) {
-      return layer.softmax().rope.has_value() && !layer.softmax().rope->factors.empty();
+      const auto* const softmax = std::get_if<SoftmaxAttention>(&layer.attention);
+      return softmax != nullptr && softmax->rope.has_value() && !softmax->rope->factors.empty();
     };
     if (std::any_of(config_.layers.begin(), config_.layers.end(), has_factors)) {
       for (const char* factors : {kRopeFactors, kShortRopeFactors, kLongRopeFactors}) {

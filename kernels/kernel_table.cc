@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -15,38 +17,52 @@ namespace millrace::kernels {
 namespace {
 
 constexpr Architecture kArchitectures[] = {Architecture::kSm80, Architecture::kSm89,
-                                           Architecture::kSm90a};
-constexpr std::string_view kArchitectureNames[] = {"sm_80", "sm_89", "sm_90a"};
+                                           Architecture::kSm90a, Architecture::kSm100,
+                                           Architecture::kSm120};
+constexpr std::string_view kArchitectureNames[] = {"sm_80", "sm_89", "sm_90a", "sm_100", "sm_120"};
+
+// A set of architectures, with a bit for each.
+using Architectures = uint32_t;
+
+template <typename... All>
+constexpr Architectures SetOf(All... architectures) {
+  return ((1U << static_cast<unsigned>(architectures)) | ...);
+}
+
+constexpr Architectures kAll = SetOf(Architecture::kSm80, Architecture::kSm89, Architecture::kSm90a,
+                                     Architecture::kSm100, Architecture::kSm120);
+// Those whose tensor cores multiply FP8.
+constexpr Architectures kWithFp8 = kAll & ~SetOf(Architecture::kSm80);
+// Those with wgmma, and with the copy engine as these kernels use it.
+constexpr Architectures kWithWgmma = SetOf(Architecture::kSm90a);
 
 struct Row {
   Kernel kernel;
   std::string_view op;
   std::string_view name;  // its file, and what distinguishes it from the op's other kernels
-  Architecture least = Architecture::kSm80;
+  Architectures architectures = kAll;
 };
 
 constexpr Row kTable[] = {
     {Kernel::kEmbed, "embedding", "elementwise/embed"},
     {Kernel::kRmsNorm, "residual, norm and quantization", "norm/rms_norm"},
-    {Kernel::kLinearBf16Sm90, "linear, BF16", "gemm/sm90/skinny_linear, wide_linear",
-     Architecture::kSm90a},
+    {Kernel::kLinearBf16Sm90, "linear, BF16", "gemm/sm90/skinny_linear, wide_linear", kWithWgmma},
     {Kernel::kLinearBf16, "linear, BF16", "cuBLASLt"},
     {Kernel::kLinearFp8Sm90, "linear, FP8", "gemm/sm90/skinny_linear, wide_linear, block_linear",
-     Architecture::kSm90a},
-    {Kernel::kLinearFp8, "linear, FP8", "cuBLASLt", Architecture::kSm89},
+     kWithWgmma},
+    {Kernel::kLinearFp8, "linear, FP8", "cuBLASLt", kWithFp8},
     {Kernel::kGroupedLinear, "linears of experts, and with four-bit weights",
-     "gemm/sm90/grouped_linear", Architecture::kSm90a},
+     "gemm/sm90/grouped_linear", kWithWgmma},
     {Kernel::kRoute, "router of a mixture", "moe/route"},
     {Kernel::kAssign, "assignment to experts", "moe/assign"},
     {Kernel::kCombine, "combination of experts", "moe/combine"},
     {Kernel::kRopeAppend, "rotation and append", "attention/rope_append"},
     {Kernel::kPlanAttention, "attention, plan", "attention/attention_plan"},
     {Kernel::kDecode, "attention, decode", "attention/paged_decode"},
-    {Kernel::kPrefillSm90, "attention, prompts", "attention/paged_prefill_sm90",
-     Architecture::kSm90a},
+    {Kernel::kPrefillSm90, "attention, prompts", "attention/paged_prefill_sm90", kWithWgmma},
     {Kernel::kPrefill, "attention, prompts", "attention/paged_prefill"},
     {Kernel::kGatedClusters, "gated activation and quantization",
-     "elementwise/gated_activation_sm90", Architecture::kSm90a},
+     "elementwise/gated_activation_sm90", kWithWgmma},
     {Kernel::kGatedActivation, "gated activation and quantization", "elementwise/gated_activation"},
     {Kernel::kQuantize, "quantization", "elementwise/quantize"},
     {Kernel::kGatherRows, "rows with logits", "elementwise/gather_rows"},
@@ -75,12 +91,16 @@ std::optional<Architecture> DeviceArchitecture() {
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
     return std::nullopt;
   }
-  const int capability = 10 * major + minor;
-  if (capability < 80) return std::nullopt;
 #ifdef MILLRACE_KERNELS_SM90A
-  if (capability == 90) return Architecture::kSm90a;
+  constexpr bool kBuiltForSm90a = true;
+#else
+  constexpr bool kBuiltForSm90a = false;
 #endif
-  return capability >= 89 ? Architecture::kSm89 : Architecture::kSm80;
+  return ArchitectureOf(major, minor, kBuiltForSm90a);
+}
+
+bool Holds(Architectures set, Architecture architecture) {
+  return (set & SetOf(architecture)) != 0;
 }
 
 // Returns the kernels of an op, e.g. "attention/paged_prefill_sm90, else attention/paged_prefill",
@@ -88,7 +108,7 @@ std::optional<Architecture> DeviceArchitecture() {
 std::string Cell(std::string_view op, Architecture architecture) {
   std::string cell;
   for (const Row& row : kTable) {
-    if (row.op != op || row.least > architecture) continue;
+    if (row.op != op || !Holds(row.architectures, architecture)) continue;
     if (!cell.empty()) cell += ", else ";
     cell += row.name;
   }
@@ -97,10 +117,21 @@ std::string Cell(std::string_view op, Architecture architecture) {
 
 }  // namespace
 
-bool IsFor(Kernel kernel, Architecture architecture) { return RowOf(kernel).least <= architecture; }
+std::optional<Architecture> ArchitectureOf(int major, int minor, bool built_for_sm90a) {
+  const int capability = 10 * major + minor;
+  if (capability < 80) return std::nullopt;
+  if (capability == 90 && built_for_sm90a) return Architecture::kSm90a;
+  if (capability == 100) return Architecture::kSm100;
+  if (capability == 120) return Architecture::kSm120;
+  return capability >= 89 ? Architecture::kSm89 : Architecture::kSm80;
+}
+
+bool IsFor(Kernel kernel, Architecture architecture) {
+  return Holds(RowOf(kernel).architectures, architecture);
+}
 
 bool MayRun(Kernel kernel, bool portable) {
-  if (portable && RowOf(kernel).least == Architecture::kSm90a) return false;
+  if (portable && std::has_single_bit(RowOf(kernel).architectures)) return false;
   const std::optional<Architecture> architecture = DeviceArchitecture();
   return architecture.has_value() && IsFor(kernel, *architecture);
 }

@@ -4,13 +4,20 @@
 #define MILLRACE_KERNELS_KERNEL_TABLE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace millrace::kernels {
 
-// Architectures that device code is compiled for. Other GPUs use the next lower one; sm_90a stands
-// for compute capability 9.0 alone.
-enum class Architecture : uint8_t { kSm80, kSm89, kSm90a };
+// Architectures that the table tells apart. A kernel names the set of those that it is for: they
+// are not ordered, since a newer one lacks instructions of an older one (wgmma exists on sm_90a
+// alone).
+enum class Architecture : uint8_t { kSm80, kSm89, kSm90a, kSm100, kSm120 };
+
+// Returns the architecture of a GPU of this compute capability, or nullopt below 8.0. kSm90a,
+// kSm100 and kSm120 stand for 9.0, 10.0 and 12.0 alone; every other GPU, and 9.0 where device code
+// was not built for sm_90a, counts as the newer of kSm80 and kSm89 that it is at least.
+std::optional<Architecture> ArchitectureOf(int major, int minor, bool built_for_sm90a);
 
 // In table order: an op's kernels are adjacent, the preferred one first, and the last one takes
 // every shape.
@@ -46,7 +53,7 @@ enum class Kernel : uint8_t {
 bool IsFor(Kernel kernel, Architecture architecture);
 
 // Returns whether the calling thread's device can run `kernel`: the table lists it and it was
-// built. False if there is no device. `portable` excludes kernels for sm_90a alone.
+// built. False if there is no device. `portable` excludes kernels for one architecture alone.
 bool MayRun(Kernel kernel, bool portable = false);
 
 // Returns the table as Markdown, with one row per op and one column per architecture. Needs no

@@ -89,6 +89,7 @@ constexpr int kTokens = 5, kLayers = 6, kVocab = 1536, kWidth = 1536, kHeads = 8
               kHeadSize = 128, kBlock = 16, kPositions = 64;
 constexpr int kQWidth = kHeads * kHeadSize, kGate = kWidth / 2;
 static_assert((kHeads + 2 * kKvHeads) * kHeadSize == kWidth);
+constexpr StepCounts kCounts = {.rows = kTokens, .wanted = kTokens};
 
 class SmallModel {
  public:
@@ -112,15 +113,19 @@ class SmallModel {
 
   // Packs a step in which row r is slot r's token at `position`, sampled by the previous step.
   void Upload(int position) {
-    std::vector<int32_t> text;
-    for (int r = 0; r <= kTokens; ++r) text.push_back(r);        // row_first
-    for (int r = 0; r < kTokens; ++r) text.push_back(position);  // row_start
-    for (int r = 0; r < kTokens; ++r) text.push_back(r);         // row_slot
-    text.insert(text.end(), kTokens, PackedStep::kSampled);      // row_source
-    for (int r = 0; r < kTokens; ++r) text.push_back(r);         // wanted_token
-    for (int r = 0; r < kTokens; ++r) text.push_back(r);         // wanted_row
-    text.insert(text.end(), kTokens, PackedStep::kSample);       // wanted_target
-    text.insert(text.end(), kTokens, PackedStep::kUnmasked);     // wanted_mask
+    const StepLayout at(kCounts);
+    std::vector<int32_t> text(at.end);
+    text[at.row_first + kTokens] = kTokens;
+    for (int r = 0; r < kTokens; ++r) {
+      text[at.row_first + r] = r;
+      text[at.row_start + r] = position;
+      text[at.row_slot + r] = r;
+      text[at.row_source + r] = StepLayout::kSampled;
+      text[at.wanted_token + r] = r;
+      text[at.wanted_row + r] = r;
+      text[at.wanted_target + r] = StepLayout::kSample;
+      text[at.wanted_mask + r] = StepLayout::kUnmasked;
+    }
     words.Upload(text);
   }
 
@@ -132,7 +137,7 @@ class SmallModel {
       ++launches;
     };
     run(LaunchStepInput(
-        {words.get(), kTokens, kTokens, 0, kTokens, 0, 0, 0, 0},
+        {.words = words.get(), .counts = kCounts, .tokens = kTokens},
         {tokens.get(), positions.get(), slots.get(), row_first.get(), row_start.get(),
          row_slot.get(), wanted.get(), samples.get(), block_tables.get(), kPositions / kBlock,
          sampling.get(), nullptr, 0, nullptr, 0, last_tokens.get()},

@@ -1,22 +1,27 @@
 #include "nodes/control.h"
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
 #include <openssl/crypto.h>
+#include <prometheus/registry.h>
 
 #include <chrono>
-#include <fstream>
-#include <sstream>
 #include <thread>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/event.h"
 #include "base/log.h"
+#include "base/regular_file.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "millrace/nodes/v1/nodes.grpc.pb.h"
 #include "nodes/sockets.h"
+#include "server/guard/entrance.h"
+#include "server/guard/guard_metrics.h"
+#include "server/tls/tls_server.h"
 
 namespace millrace::nodes {
 namespace {
@@ -37,15 +42,24 @@ constexpr Duration kRefusalsEvery = 1s;
 constexpr int kMaxPlanBytes = 256 << 20;
 // The limit of the other direction: a Hello, beats and a reason.
 constexpr int kMaxReportBytes = 64 << 10;
+constexpr int kMaxMetadataBytes = 16 << 10;
+constexpr int kMaxStreams = 4;
+constexpr int kMaxConnections = 256;
+// For the last frames to get to nodes, after gRPC has ended its connections.
+constexpr absl::Duration kLastFrames = absl::Milliseconds(100);
+constexpr size_t kMaxPemBytes = 8 << 20;  // of a file
+
+constexpr TlsSettings kSettings = {.certificate = "node-tls-cert",
+                                   .key = "node-tls-key",
+                                   .authorities = "node-tls-ca",
+                                   .speaker = "node 0 speaks"};
 
 absl::StatusOr<std::string> ReadFile(std::string_view setting, const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file || text.str().empty()) {
-    return absl::InvalidArgumentError(StrCat(setting, ": cannot read ", Printable(path)));
-  }
-  return text.str();
+  absl::StatusOr<std::string> text = ReadRegularFile(path, kMaxPemBytes);
+  if (text.ok() && !text->empty()) return text;
+  return absl::InvalidArgumentError(
+      StrCat(setting, ": cannot read ", Printable(path), ": ",
+             text.ok() ? "it is empty" : std::string(text.status().message())));
 }
 
 struct TlsTexts {
@@ -56,21 +70,29 @@ struct TlsTexts {
 
 absl::StatusOr<TlsTexts> ReadFiles(const TlsFiles& files) {
   TlsTexts texts;
-  MILLRACE_ASSIGN_OR_RETURN(texts.certificate, ReadFile("node-tls-cert", files.certificate));
-  MILLRACE_ASSIGN_OR_RETURN(texts.key, ReadFile("node-tls-key", files.key));
-  MILLRACE_ASSIGN_OR_RETURN(texts.authority, ReadFile("node-tls-ca", files.authority));
+  MILLRACE_ASSIGN_OR_RETURN(texts.certificate, ReadFile(kSettings.certificate, files.certificate));
+  MILLRACE_ASSIGN_OR_RETURN(texts.key, ReadFile(kSettings.key, files.key));
+  MILLRACE_ASSIGN_OR_RETURN(texts.authority, ReadFile(kSettings.authorities, files.authority));
   return texts;
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(
-    const std::optional<TlsFiles>& tls) {
-  if (!tls.has_value()) return grpc::InsecureServerCredentials();
-  MILLRACE_ASSIGN_OR_RETURN(const TlsTexts texts, ReadFiles(*tls));
-  grpc::SslServerCredentialsOptions options(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = texts.authority;
-  options.pem_key_cert_pairs.push_back({texts.key, texts.certificate});
-  return grpc::SslServerCredentials(options);
+millrace::TlsFiles ForServer(const TlsFiles& files) {
+  return {.certificate = files.certificate,
+          .key = files.key,
+          .authorities = files.authority,
+          .clients = ClientCertificates::kRequired,
+          .settings = kSettings};
+}
+
+// A node has one connection with one stream, and sends little.
+GuardLimits NodeLimits() {
+  GuardLimits limits;
+  limits.header_block_bytes = limits.header_list_bytes = kMaxMetadataBytes;
+  limits.streams = kMaxStreams;
+  limits.connections = kMaxConnections;
+  limits.all_streams = kMaxStreams * kMaxConnections;
+  limits.all_message_bytes = kMaxReportBytes * kMaxConnections;
+  return limits;
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentials(
@@ -82,8 +104,10 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentials(
 
 class Service final : public v1::Nodes::Service {
  public:
-  Service(const std::string& key, ControlListener& listener)
-      : key_(Sha256Of(StrCat(kScheme, key))), listener_(listener) {}
+  // `peer_of` returns the address of the client whose connection gRPC knows by this descriptor.
+  Service(const std::string& key, ControlListener& listener,
+          std::function<std::string(int fd)> peer_of)
+      : key_(Sha256Of(StrCat(kScheme, key))), listener_(listener), peer_of_(std::move(peer_of)) {}
 
   grpc::Status Join(grpc::ServerContext* context,
                     grpc::ServerReaderWriter<v1::Message, v1::Message>* stream) override {
@@ -95,7 +119,7 @@ class Service final : public v1::Nodes::Service {
     if (!stream->Read(&first) || !first.has_hello()) {
       return Refuse(*context, grpc::StatusCode::INVALID_ARGUMENT, "it did not say hello");
     }
-    const absl::StatusOr<Outbox*> outbox = listener_.Admit(first.hello(), context->peer());
+    const absl::StatusOr<Outbox*> outbox = listener_.Admit(first.hello(), PeerOf(*context));
     if (!outbox.ok()) {
       return Refuse(*context, static_cast<grpc::StatusCode>(outbox.status().code()),
                     std::string(outbox.status().message()));
@@ -123,6 +147,13 @@ class Service final : public v1::Nodes::Service {
     return CRYPTO_memcmp(given.data(), key_.data(), key_.size()) == 0;
   }
 
+  // gRPC sees the end of a socket pair: "fd:12".
+  std::string PeerOf(const grpc::ServerContext& context) const {
+    const std::string peer = context.peer();
+    const auto fd = ParseNumber<int>(std::string_view(peer).substr(peer.find(':') + 1));
+    return fd.has_value() ? peer_of_(*fd) : "";
+  }
+
   grpc::Status Refuse(const grpc::ServerContext& context, grpc::StatusCode code,
                       const std::string& why) {
     const std::lock_guard lock(mutex_);
@@ -132,7 +163,7 @@ class Service final : public v1::Nodes::Service {
     } else {
       last_refusal_ = now;
       const int64_t unlogged = std::exchange(unlogged_refusals_, 0);
-      kLog.Warning("refused a node at ", Printable(context.peer()), ": ", why,
+      kLog.Warning("refused a node at ", Printable(PeerOf(context)), ": ", why,
                    unlogged == 0 ? "" : StrCat(" (and ", unlogged, " more since the last one)"));
     }
     return {code, why};
@@ -140,6 +171,7 @@ class Service final : public v1::Nodes::Service {
 
   const Sha256Digest key_;
   ControlListener& listener_;
+  const std::function<std::string(int fd)> peer_of_;
 
   std::mutex mutex_;                        // guards:
   std::optional<SteadyTime> last_refusal_;  // that was logged
@@ -148,36 +180,55 @@ class Service final : public v1::Nodes::Service {
 
 class ControlServerImpl final : public ControlServer {
  public:
-  ControlServerImpl(const std::string& key, ControlListener& listener) : service_(key, listener) {}
+  ControlServerImpl(const std::string& key, ControlListener& listener)
+      : service_(key, listener, [this](int fd) { return entrance_->PeerOf(fd); }) {}
 
   ~ControlServerImpl() override {
-    if (server_ == nullptr) return;
-    server_->Shutdown(std::chrono::system_clock::now() + kGrace);
-    server_->Wait();
+    if (entrance_ != nullptr) entrance_->StopAccepting();
+    if (server_ != nullptr) {
+      server_->Shutdown(std::chrono::system_clock::now() + kGrace);
+      server_->Wait();
+    }
+    if (entrance_ != nullptr) entrance_->Close(kLastFrames);
   }
 
+  FileReading* reading() override { return tls_ == nullptr ? nullptr : &tls_->reading(); }
+
   absl::Status Serve(const std::string& address, int port, const std::optional<TlsFiles>& tls) {
-    MILLRACE_ASSIGN_OR_RETURN(const auto credentials, ServerCredentials(tls));
+    TransportRules transport;
+    if (tls.has_value()) {
+      MILLRACE_ASSIGN_OR_RETURN(tls_, TlsServer::Open(ForServer(*tls), 1, registry_));
+      transport.tls = tls_.get();
+    }
     grpc::ServerBuilder builder;
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 4);
-    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 * 1024);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+    for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+      builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+    }
     builder.SetMaxReceiveMessageSize(kMaxReportBytes);
-    int bound = 0;
-    builder.AddListeningPort(WithPort(address, port), credentials, &bound);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
-    if (server_ != nullptr && bound != 0) return absl::OkStatus();
-    return absl::UnavailableError(
-        StrCat("cannot listen on ", WithPort(address, port),
-               tls.has_value()
-                   ? ", or --node-tls-cert, --node-tls-key and --node-tls-ca do not go together"
-                   : ""));
+    if (server_ == nullptr) return absl::InternalError("gRPC's server does not start");
+    entrance_ = std::make_unique<Entrance>(
+        EntranceOptions{.host = address,
+                        .port = port,
+                        .host_setting = "master-addr",
+                        .port_setting = "master-port",
+                        .component = LogComponent::kServer,
+                        .transport = std::move(transport),
+                        .limits = NodeLimits()},
+        metrics_, [this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); });
+    return entrance_->Start().status();
   }
 
  private:
+  prometheus::Registry registry_;  // of the guard, whose counts nobody reads
+  GuardMetrics metrics_{registry_};
+  std::unique_ptr<TlsServer> tls_;
   Service service_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Entrance> entrance_;  // owns the nodes' sockets
 };
 
 // While it lives, cancels a call once `give_up` returns true: a synchronous one cannot be left in
@@ -199,6 +250,18 @@ class Patience {
   Event done_;
   std::thread thread_;
 };
+
+// Returns false once a try has failed: the channel would pause for a second before the next one,
+// and who joins tries again sooner.
+bool Connects(grpc::Channel& channel) {
+  const auto deadline = std::chrono::system_clock::now() + kConnectTimeout;
+  for (;;) {
+    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return true;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) return false;
+    if (!channel.WaitForStateChange(state, deadline)) return false;
+  }
+}
 
 class ControlClientImpl final : public ControlClient {
  public:
@@ -223,7 +286,7 @@ class ControlClientImpl final : public ControlClient {
     if (tls.has_value()) arguments.SetSslTargetNameOverride(where.name);
     const std::string target = WithPort(where.address, where.port);
     const auto channel = grpc::CreateCustomChannel(target, credentials, arguments);
-    if (!channel->WaitForConnected(std::chrono::system_clock::now() + kConnectTimeout)) {
+    if (!Connects(*channel)) {
       return absl::UnavailableError(StrCat("no connection to ", target));
     }
     stub_ = v1::Nodes::NewStub(channel);

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_reading.h"
 #include "millrace/nodes/v1/nodes.pb.h"
 
 namespace millrace::nodes {
@@ -57,11 +58,15 @@ class ControlServer {
  public:
   virtual ~ControlServer() = default;  // ends all streams
 
-  // `address`: a numeric one. Unavailable: it cannot be listened on. `listener` outlives this.
+  // `address`: a numeric one. An error names the setting: Unavailable: it cannot be listened on.
+  // `listener` outlives this. Clients reach it through the guard of the gRPC endpoint.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const std::string& address, int port,
                                                               const std::string& key,
                                                               const std::optional<TlsFiles>& tls,
                                                               ControlListener& listener);
+
+  // Returns the state of the later readings of its TLS files; null without TLS.
+  virtual FileReading* reading() = 0;
 };
 
 // Another node's end.

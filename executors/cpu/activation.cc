@@ -1,5 +1,8 @@
 #include "executors/cpu/activation.h"
 
+#include <new>
+#include <optional>
+
 namespace millrace::cpu {
 namespace {
 
@@ -32,13 +35,18 @@ uint8_t* CpuActivation::At(int row, int column) const {
 }
 
 CpuActivation::CpuActivation(StepMemory& memory, Form form, int rows, int width, int several)
-    : arena_(&memory.arena),
-      form_(form),
-      rows_(rows * several),
-      width_(width),
-      row_bytes_(RowBytes(form, width)) {
-  begin_ = arena_->Take(row_bytes_ * several);
-  data_ = memory.data + begin_ * memory.rows;
+    : form_(form), rows_(rows * several), width_(width), row_bytes_(RowBytes(form, width)) {
+  const size_t bytes = row_bytes_ * several;
+  if (const std::optional<size_t> begin = memory.arena.Take(bytes)) {
+    arena_ = &memory.arena;
+    begin_ = *begin;
+    data_ = memory.data + begin_ * memory.rows;
+    return;
+  }
+  memory.exceeded = true;
+  heap_.reset(static_cast<uint8_t*>(
+      ::operator new (bytes* memory.rows, std::align_val_t{StepMemory::kAlignment})));
+  data_ = heap_.get();
 }
 
 }  // namespace millrace::cpu

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -22,10 +23,13 @@ struct StepMemory {
 
   ActivationArena arena{kAlignment};
   uint8_t* data = nullptr;
-  int rows = 0;  // the step's tokens
+  int rows = 0;           // the step's tokens
+  bool exceeded = false;  // the step has taken more than there is
 };
 
-// [rows][width], each row `width` values in `form`, filled up to a multiple of 32 values.
+// [rows][width], each row `width` values in `form`, filled up to a multiple of 32 values. One that
+// the arena has no range for lies on the heap: the step fails, but goes on to its end, since other
+// ranks wait for this one's values.
 class CpuActivation {
  public:
   CpuActivation() = default;
@@ -34,6 +38,7 @@ class CpuActivation {
   CpuActivation(CpuActivation&& other) noexcept
       : arena_(std::exchange(other.arena_, nullptr)),
         begin_(other.begin_),
+        heap_(std::move(other.heap_)),
         form_(other.form_),
         rows_(other.rows_),
         width_(other.width_),
@@ -58,8 +63,15 @@ class CpuActivation {
   uint8_t* At(int row, int column) const;
 
  private:
+  struct AlignedDelete {
+    void operator()(uint8_t* data) const {
+      ::operator delete (data, std::align_val_t{StepMemory::kAlignment});
+    }
+  };
+
   ActivationArena* arena_ = nullptr;
   size_t begin_ = 0;
+  std::unique_ptr<uint8_t, AlignedDelete> heap_;
   Form form_ = Form::kFloat;
   int rows_ = 0;
   int width_ = 0;

@@ -15,9 +15,11 @@ constexpr int kGroup = kTileRows;    // keys in the lanes of a register
 constexpr int kFewQueries = 4;       // up to here memory is the limit, above the arithmetic
 constexpr int kMaxValueQueries = 6;  // queries that share a load of values: 6 * 4 sums + 4 loads
 
+// Returns the page of a position. A tile's prefetch may ask for one before the next tile's windows,
+// which has no block: it gets block 0's, and reads none of it.
 inline const uint8_t* Page(const AttentionTile& tile, const HeadPages& head, int position) {
-  return head.pages +
-         static_cast<size_t>(head.block_table[position / tile.block_size]) * tile.block_bytes;
+  const int32_t block = head.block_table[position / tile.block_size];
+  return head.pages + static_cast<size_t>(block < 0 ? 0 : block) * tile.block_bytes;
 }
 
 // The group of 16 keys that `position`, a multiple of 16, begins: [head_size][16].

@@ -92,23 +92,24 @@ const CpuOps::Rotations& CpuOps::RotationsOf(const RopeSpec& rope) {
 // rounded up to a multiple of 16, filled up with zeros.
 void CpuOps::Append(const float* k, const float* v, int size, int32_t layer, BlockId block,
                     int kv_head, int at) const {
-  const int key_at = at / kTileRows * kTileRows * kv_.head_size + at % kTileRows;
-  const int value_at = (kv_.block_size + at) * kv_.head_size;
+  const int head_size = kv_.layers[layer].head_size;
+  const int key_at = at / kTileRows * kTileRows * head_size + at % kTileRows;
+  const int value_at = (kv_.block_size + at) * head_size;
   std::vector<float> filled;
-  if (size != kv_.head_size) {
-    filled.resize(size_t{2} * kv_.head_size);
+  if (size != head_size) {
+    filled.resize(size_t{2} * head_size);
     std::copy_n(k, size, filled.begin());
-    std::copy_n(v, size, filled.begin() + kv_.head_size);
+    std::copy_n(v, size, filled.begin() + head_size);
     k = filled.data();
-    v = k + kv_.head_size;
+    v = k + head_size;
   }
   uint8_t* page = kv_.Page(block, layer, kv_head);
   if (kv_.float32) {
     float* floats = reinterpret_cast<float*>(page);
-    AppendFloats(k, v, kv_.head_size, floats + key_at, floats + value_at);
+    AppendFloats(k, v, head_size, floats + key_at, floats + value_at);
   } else {
     uint16_t* halves = reinterpret_cast<uint16_t*>(page);
-    kernels_.append(k, v, kv_.head_size, halves + key_at, halves + value_at);
+    kernels_.append(k, v, head_size, halves + key_at, halves + value_at);
   }
 }
 
@@ -128,7 +129,8 @@ Query CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
                     rotations.sines.data() + token * pairs, pairs, spec.rope.interleaved);
     }
     const int position = step.positions[token];
-    const BlockId block = step.rows[step.row_of[token]].block_table[position / kv_.block_size];
+    const CpuStepInput::Row& row = step.rows[step.row_of[token]];
+    const BlockId block = row.block_tables[kv_.layers[layer].group][position / kv_.block_size];
     const int at = position % kv_.block_size;
     const float* keys = heads + spec.num_heads * spec.head_size;
     const float* values = keys + spec.num_kv_heads * spec.head_size;
@@ -190,9 +192,10 @@ struct CpuOps::AttentionStep {
 // The tile of chunk `index`: kv heads are outermost, so that a thread stays with one.
 AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratch) const {
   const int tasks = static_cast<int>(attention_tasks_.size());
+  const KvArena::Layer& layer = kv_.layers[step.layer];
   const auto pages = [&](int chunk) -> HeadPages {
     const CpuStepInput::Row& row = step_->rows[attention_tasks_[chunk % tasks].row];
-    return {kv_.Page(0, step.layer, chunk / tasks), row.block_table,
+    return {kv_.Page(0, step.layer, chunk / tasks), row.block_tables[layer.group].data(),
             step_->positions[row.first_token + row.num_tokens - 1] + 1};
   };
   const int last = tasks * step.spec.num_kv_heads - 1;
@@ -202,9 +205,9 @@ AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratc
   const int group = step.spec.num_heads / step.spec.num_kv_heads;
   AttentionTile tile{.cache = pages(index),
                      .next = pages(std::min(index + 1, last)),
-                     .block_bytes = kv_.block_bytes,
+                     .block_bytes = kv_.BlockBytes(step.layer),
                      .block_size = kv_.block_size,
-                     .head_size = kv_.head_size,
+                     .head_size = layer.head_size,
                      .num_queries = task.count,
                      .queries = {},
                      .begins = {},
@@ -237,9 +240,9 @@ AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratc
     if (step.spec.position_bias.has_value()) {
       scratch.biases[i] = Biases(step.spec, head) - position;
     }
-    if (step.spec.head_size == kv_.head_size) continue;
-    float* const filled = scratch.queries.data() + i * kv_.head_size;
-    std::fill(std::copy_n(tile.queries[i], step.spec.head_size, filled), filled + kv_.head_size,
+    if (step.spec.head_size == layer.head_size) continue;
+    float* const filled = scratch.queries.data() + i * layer.head_size;
+    std::fill(std::copy_n(tile.queries[i], step.spec.head_size, filled), filled + layer.head_size,
               0.0f);
     tile.queries[i] = filled;
   }

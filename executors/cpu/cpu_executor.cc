@@ -15,6 +15,7 @@
 #include "executors/cpu/cpu_model.h"
 #include "executors/cpu/ranks_model.h"
 #include "executors/host/host_executor.h"
+#include "executors/models/model_state.h"
 
 namespace millrace::cpu {
 namespace {
@@ -32,14 +33,15 @@ class CpuHostModel : public HostModel {
 
   const ModelInfo& info() const override { return model_->info; }
 
-  void Copy(const BlockCopy& copy) override { model_->Copy(copy); }
+  void Move(const StateMove& move) override { model_->kv.Move(move); }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
     while (hang.Fires()) std::this_thread::sleep_for(kHang);
     if (device_error.Fires()) {
       return absl::UnavailableError("the CPU failed (fault point cpu.device_error)");
     }
-    model_->Run(input);
+    MILLRACE_RETURN_IF_ERROR(model_->Run(input));
+    MILLRACE_RETURN_IF_ERROR(model_->CheckMemory());
     return model_->ops->sampled();
   }
 
@@ -76,8 +78,8 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadCpuExecutor(const ModelSpec& model
   }
   kLog.Info("cpu executor: ", kernels.name, ", ", ranks,
             device.threads > 0 ? device.threads : UsableCores(), " threads, ",
-            info.weight_bytes >> 20, " MiB of weights, ", info.kv.num_blocks, " KV blocks of ",
-            info.kv.block_size, " tokens");
+            info.weight_bytes >> 20, " MiB of weights, ",
+            DivisionText(info.limits.state, info.limits.num_blocks));
   return MakeHostExecutor(std::move(host_model));
 }
 

@@ -4,9 +4,13 @@
 
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/fault_points.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/mask_test_util.h"
 #include "executors/tiny_model_test_util.h"
@@ -22,7 +26,10 @@ using ::testing::HasSubstr;
 
 constexpr int kGenerated = 24;
 
-class CpuExecutorTest : public TinyModelTest {};
+class CpuExecutorTest : public TinyModelTest {
+ protected:
+  ~CpuExecutorTest() override { DisarmFaultPoints(); }
+};
 
 CpuSpec Device(int threads = 2, int block_size = 16) {
   return {{.threads = threads,
@@ -266,11 +273,11 @@ TEST_F(CpuExecutorTest, InfoSaysWhatWasLoaded) {
   EXPECT_EQ(info.digest.size(), 32);
   EXPECT_EQ(info.limits.vocab_size, 320);
   EXPECT_EQ(info.limits.max_model_len, 256);
-  EXPECT_EQ(info.kv.type, "float16");
-  ASSERT_EQ(info.kv.groups.size(), 1);
-  EXPECT_EQ(info.kv.groups[0].bytes_per_block,
+  EXPECT_EQ(info.kv_type, "float16");
+  ASSERT_EQ(info.limits.state.num_groups(), 1);
+  EXPECT_EQ(info.limits.state.Paged(0)->block_bytes,
             2 * 16 * 64 * 2 * 2);  // k and v, tokens, head, bytes, layers
-  EXPECT_EQ(info.limits.num_blocks, (8 << 20) / info.kv.groups[0].bytes_per_block);
+  EXPECT_EQ(info.limits.num_blocks[0], (8 << 20) / info.limits.state.Paged(0)->block_bytes);
   ASSERT_EQ(info.load_phases.size(), 4);
   EXPECT_EQ(info.load_phases[1].name, "place the weights");
 
@@ -347,6 +354,68 @@ TEST_F(CpuExecutorTest, SaysHowMuchOfTheWeightsIsPlaced) {
     const auto path = Gguf(Quantized(TensorType::kQ4_0, TensorType::kQ8_0));
     ASSERT_TRUE(LoadCpuExecutor({.path = path, .progress = &progress}, device).ok());
     EXPECT_THAT(progress.Describe(), HasSubstr("loading the model: 100 % of"));
+  }
+}
+
+// Appends a row of `count` tokens at `start`, in blocks from `block` on where it begins some, whose
+// last position is sampled if `samples`.
+void AddRow(SlotId slot, int32_t start, int32_t count, BlockId block, bool samples,
+            StepPlan& plan) {
+  StepRow row{.slot = slot, .start = start, .num_tokens = count};
+  if (start == 0) {
+    plan.starts.push_back(
+        {.slot = slot, .sampling = std::make_shared<SamplingParams>(Sampling(slot))});
+  }
+  row.tokens.begin = static_cast<int32_t>(plan.tokens.size());
+  row.blocks.begin = static_cast<int32_t>(plan.blocks.size());
+  row.logits.begin = static_cast<int32_t>(plan.logits.size());
+  for (int32_t i = start; i < start + count; ++i) plan.tokens.push_back(i);
+  for (int32_t i = (start + 15) / 16; i < (start + count + 15) / 16; ++i) {
+    plan.blocks.push_back(block++);
+  }
+  if (samples) plan.logits.push_back({.offset = count - 1});
+  row.tokens.end = static_cast<int32_t>(plan.tokens.size());
+  row.blocks.end = static_cast<int32_t>(plan.blocks.size());
+  row.logits.end = static_cast<int32_t>(plan.logits.size());
+  plan.rows.push_back(row);
+}
+
+// A step that does not fit the memory fails its own rows, with those that its slots run later, and
+// no others. Slots that start anew run again.
+TEST_F(CpuExecutorTest, AStepWithoutMemoryFailsAlone) {
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(StrCat(ranks, " ranks"));
+    CpuSpec device = Device();
+    device.tensor_parallel_size = ranks;
+    const std::string path = Gguf(Quantized(TensorType::kF32, TensorType::kF32));
+    const SequenceOutput alone = Alone(*Load(path, device));
+    const auto executor = Load(path, device);
+    StepPlan plan{.id = 1};
+    AddRow(0, 0, 20, 0, /*samples=*/true, plan);
+    AddRow(1, 0, 10, 2, /*samples=*/false, plan);
+    StepPlan later{.id = 2};
+    AddRow(1, 10, 20, 3, /*samples=*/true, later);
+    AddRow(2, 0, 5, 4, /*samples=*/true, later);
+    // One rank of several has too little: the others do not wait for it.
+    CheckOk(ArmFaultPoints("cpu.small_arena"));
+    CheckOk(executor->Submit(std::move(plan)));
+    CheckOk(executor->Submit(std::move(later)));
+    const std::optional<StepResult> failed = executor->Wait();
+    EXPECT_TRUE(failed->status.ok()) << failed->status;
+    ASSERT_EQ(failed->rows.size(), 2);
+    for (const RowResult& row : failed->rows) {
+      EXPECT_EQ(row.status.code(), absl::StatusCode::kInternal) << row.status;
+      EXPECT_EQ(row.tokens.size(), 0);
+    }
+    const std::optional<StepResult> next = executor->Wait();
+    EXPECT_TRUE(next->status.ok()) << next->status;
+    ASSERT_EQ(next->rows.size(), 2);
+    EXPECT_EQ(next->rows[0].status.code(), absl::StatusCode::kInternal);
+    EXPECT_TRUE(next->rows[1].status.ok()) << next->rows[1].status;
+    ExecutorDriver driver(*executor, 2);
+    const SlotId again = driver.Add(Prompt(75, 0), Sampling(5));
+    driver.Generate({again}, kGenerated, 1000);
+    EXPECT_EQ(driver.output(again), alone);
   }
 }
 

@@ -16,6 +16,7 @@ CpuActivation CpuOps::RouteTokens(const MixtureWeights& weights, const MixtureSp
   const RouterConfig& router = spec.router;
   CpuActivation logits = Product(weights.router, x);
   const std::vector<float>& correction = weights_.Correction(weights.router);
+  most_chosen_ = std::max(most_chosen_, static_cast<size_t>(router.chosen));
   const int tokens = logits.rows();
   const size_t slots = static_cast<size_t>(tokens) * router.chosen;
   routes_.chosen.resize(slots);

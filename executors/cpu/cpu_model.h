@@ -2,17 +2,19 @@
 #ifndef MILLRACE_EXECUTORS_CPU_CPU_MODEL_H_
 #define MILLRACE_EXECUTORS_CPU_CPU_MODEL_H_
 
-#include <cstring>
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "executors/cpu/cpu_ops.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
+#include "executors/memory_plan.h"
 #include "executors/models/any_model.h"
 #include "executors/phase_timer.h"
+#include "formats/open_model.h"
 
 namespace millrace::cpu {
 
@@ -23,15 +25,24 @@ struct CpuModel {
   KvArena kv;
   AnyModel model;
   std::unique_ptr<CpuOps> ops;
-  ModelInfo info;  // of all ranks of this process together; only the first one has it
+  ModelInfo info;   // of all ranks of this process together; only the first one has it
+  MemoryPlan plan;  // likewise
 
-  void Copy(const BlockCopy& copy) const {
-    std::memcpy(kv.Page(copy.dst, 0, 0), kv.Page(copy.src, 0, 0), kv.block_bytes);
+  // Runs one step. An error is an op's.
+  absl::Status Run(const StepInput& input) const {
+    Forward(model, *ops, input);
+    return ops->TakeStatus();
   }
-
-  // Runs one step.
-  void Run(const StepInput& input) const { Forward(model, *ops, input); }
+  // Returns ResourceExhausted if the last step took more memory than there is. Its results are
+  // void, and the next step may follow.
+  absl::Status CheckMemory() const;
 };
+
+// Returns the memory of a node's ranks together, device.tensor_parallel_size of which are spread
+// over `nodes`. Reads no weights: the model need not have any. UNIMPLEMENTED for what an op cannot
+// do, and other errors of a load.
+absl::StatusOr<MemoryPlan> PlanCpuMemory(const OpenedModel& model, const CpuSpec& device,
+                                         const Kernels& kernels, int nodes = 1);
 
 // Loads a model on a device of one rank and warms it up. Errors name the file or the setting.
 absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,

@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 
 #include "base/fault_points.h"
-#include "base/log.h"
 #include "base/strings.h"
 
 namespace millrace::cpu {
 namespace {
 
-constexpr Logger kLog(LogComponent::kExecutors);
-
-FaultPoint nan_row("cpu.nan_row");  // of a row's logits, one becomes NaN
+FaultPoint nan_row("cpu.nan_row");          // of a row's logits, one becomes NaN
+FaultPoint small_arena("cpu.small_arena");  // a step has half the memory that it takes
 
 // Weight bytes of one chunk: large beside the cost of claiming it, small beside a linear.
 constexpr size_t kChunkBytes = 12 << 10;
@@ -27,6 +24,7 @@ constexpr int kLogitRows = 64;
 
 int RoundUp(int64_t value, int to) { return static_cast<int>((value + to - 1) / to * to); }
 int Pieces(int64_t whole, int64_t piece) { return static_cast<int>((whole + piece - 1) / piece); }
+size_t ScoreStride(int max_length) { return RoundUp(max_length, 64); }
 
 }  // namespace
 
@@ -42,17 +40,41 @@ CpuOps::CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weigh
       kv_(kv),
       memory_(std::move(memory)),
       collective_(collective),
-      step_memory_{.arena = ActivationArena(StepMemory::kAlignment, memory_.token_bytes),
-                   .data = memory_.activations.data()},
-      score_stride_(RoundUp(max_length, 64)),
-      scratch_(pool.num_threads()) {
-  for (Scratch& scratch : scratch_) {
-    scratch.gate.resize(kGateTokens * kGateTiles * kTileRows);
-    scratch.scores.resize(kMaxQueries * score_stride_);
-    scratch.queries.resize(static_cast<size_t>(kMaxQueries) * kv.head_size);
-    scratch.heads.resize(static_cast<size_t>(kMaxQueries) * kv.head_size);
+      step_memory_{.data = memory_.activations.data()},
+      score_stride_(ScoreStride(max_length)) {
+  scratch_.reserve(pool.num_threads());
+  for (int thread = 0; thread < pool.num_threads(); ++thread) {
+    scratch_.emplace_back(score_stride_, kv.largest_head_size());
   }
   SpreadBiases();
+}
+
+CpuOps::Scratch::Scratch(size_t score_stride, int head_size)
+    : gate(kGateTokens * kGateTiles * kTileRows),
+      scores(kMaxQueries * score_stride),
+      queries(static_cast<size_t>(kMaxQueries) * head_size),
+      heads(static_cast<size_t>(kMaxQueries) * head_size) {}
+
+size_t CpuOps::Scratch::Bytes(size_t score_stride, int head_size, int vocab_size) {
+  return sizeof(float) * (kGateTokens * kGateTiles * kTileRows +
+                          kMaxQueries * (score_stride + size_t{2} * head_size)) +
+         Sampler::kTokenBytes * vocab_size;
+}
+
+size_t CpuOps::WorkspaceBytes(const StepLimits& limits, int threads, int head_size) const {
+  const size_t stride = ScoreStride(limits.max_model_len);
+  size_t of_token = most_chosen_ * (sizeof(RoutedExpert) + 2 * sizeof(int));
+  for (const Rotations& rotations : rotations_) {
+    of_token += 2 * sizeof(float) * (rotations.spec.dimensions / 2);
+  }
+  size_t biases = 0;
+  for (const PositionBiasTable& table : weights_.position_biases) {
+    biases += sizeof(float) * table.heads * (2 * stride + kTileRows);
+  }
+  const int vocab = limits.embedding_size > 0 ? 0 : limits.vocab_size;
+  return LogitBytes(limits.vocab_size) + sizeof(float) * kLogitRows * share_stride_ +
+         threads * Scratch::Bytes(stride, head_size, vocab) +
+         limits.max_num_batched_tokens * of_token + biases;
 }
 
 size_t CpuOps::LogitBytes(int vocab_size) {
@@ -63,9 +85,10 @@ void CpuOps::BeginStep(const StepInput& input) {
   step_ = static_cast<const CpuStepInput*>(&input);
   step_memory_.rows = static_cast<int>(step_->tokens.size());
   num_mixtures_ = 0;
-  if (step_->tokens.size() * memory_.token_bytes > memory_.activations.bytes()) {
-    kLog.Error("a step has ", step_->tokens.size(), " tokens, more than there is memory for");
-    std::abort();
+  step_memory_.exceeded = false;
+  if (step_memory_.rows > 0) {
+    const size_t capacity = memory_.activations.bytes() / step_memory_.rows;
+    step_memory_.arena.SetCapacity(small_arena.Fires() ? token_bytes() / 2 : capacity);
   }
   for (Rotations& rotations : rotations_) rotations.computed = false;
   attention_group_ = 0;
@@ -343,6 +366,7 @@ void CpuOps::Sample(const Logits& logits) {
   const int vocab = static_cast<int>(rows.total);
   const size_t stride = RoundUp(vocab, kBlock);
   const size_t share_stride = RoundUp(head.rows, kBlock);
+  if (divided()) share_stride_ = share_stride;
   float* const panel = reinterpret_cast<float*>(memory_.logits.data());
   float* share = panel;
   if (collective_ != nullptr) {

@@ -22,14 +22,13 @@
 #include "executors/host/sampler.h"
 #include "executors/host/step_input.h"
 #include "executors/host/thread_pool.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace::cpu {
 
 // The memory that ops work in.
 struct OpsMemory {
   Memory activations;
-  size_t token_bytes = 0;  // of activations
   Memory logits;
 };
 
@@ -39,11 +38,11 @@ inline constexpr int kPanelTokens = 128;
 // The tiles of a chunk of a gated linear, of gate and up in turns.
 inline constexpr int kGateTiles = 4;
 
-class CpuOps : public DecoderOps, public EncoderOps {
+class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps {
  public:
   // Makes ops for a dry run: a step without tokens, which reads and writes no memory. `weights` may
-  // be without data. Afterwards TakeStatus says what the ops refused, and token_bytes what they
-  // took.
+  // be without data. Afterwards TakeStatus says what the ops refused, and token_bytes and
+  // WorkspaceBytes what steps take.
   CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weights, const KvArena& kv);
 
   // Makes ops for sequences of up to `max_length` positions. All references must outlive them.
@@ -53,8 +52,15 @@ class CpuOps : public DecoderOps, public EncoderOps {
 
   // Returns the bytes of the logits of one panel.
   static size_t LogitBytes(int vocab_size);
-  // Returns the most bytes that activations have taken for each token of a step.
+  // Returns the most bytes that activations have taken for each token of a step. They are the same
+  // for every step: each buffer has a row, or a fixed number of them, for each of its tokens, and
+  // which buffers there are depends on the model alone. So the largest step takes most.
   size_t token_bytes() const { return step_memory_.arena.peak(); }
+  // Returns whether the last step has taken more than there is. Its results are void.
+  bool exceeded() const { return step_memory_.exceeded; }
+  // Returns the most bytes that steps take beside activations. Wants a dry run, or a step.
+  size_t WorkspaceBytes(const StepLimits& limits, int threads, int head_size) const;
+  const OpsMemory& memory() const { return memory_; }
 
   void BeginStep(const StepInput& input) override;
 
@@ -134,6 +140,11 @@ class CpuOps : public DecoderOps, public EncoderOps {
 
   struct AttentionStep;
   struct Scratch {
+    // Takes memory for sequences of `score_stride` positions.
+    Scratch(size_t score_stride, int head_size);
+    // Returns the bytes of it, and of what samplers take of a vocabulary.
+    static size_t Bytes(size_t score_stride, int head_size, int vocab_size);
+
     std::vector<float> gate;
     std::vector<float> scores;
     std::vector<float> queries;  // filled up with zeros where 16 does not divide the head size
@@ -272,6 +283,8 @@ class CpuOps : public DecoderOps, public EncoderOps {
   std::vector<PositionBiases> position_biases_;  // by PositionBiasId
   std::vector<Scratch> scratch_;                 // of each thread
 
+  size_t most_chosen_ = 0;           // experts of a token, of all mixtures
+  size_t share_stride_ = 0;          // floats of a row of logit_shares_
   std::vector<float> squares_;       // of each token's q and k: NormAcrossRanks'
   std::vector<float> logit_shares_;  // the rank's part of a panel of logits
   std::vector<Sampled> sampled_;

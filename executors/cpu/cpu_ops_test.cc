@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fault_points.h"
 #include "executors/cpu/cpu_model.h"
 #include "executors/layer_request_test_util.h"
 #include "executors/tiny_model_test_util.h"
@@ -36,7 +37,7 @@ CpuSpec Device() {
 // A step of one row of `tokens` tokens, the last `wanted` of which have their logits scored.
 struct Step {
   explicit Step(int tokens, int wanted = 1) {
-    input.rows = {{.first_token = 0, .num_tokens = tokens, .block_table = table.data()}};
+    input.rows = {{.first_token = 0, .num_tokens = tokens, .block_tables = tables}};
     input.tokens = Prompt(tokens);
     input.positions.resize(tokens);
     std::iota(input.positions.begin(), input.positions.end(), 0);
@@ -48,7 +49,7 @@ struct Step {
   }
 
   const SamplingParams greedy{.temperature = 0};
-  std::vector<BlockId> table = {0, 1, 2};
+  const std::vector<std::vector<BlockId>> tables = {{0, 1, 2}};
   CpuStepInput input;
 };
 
@@ -67,15 +68,18 @@ class Layer {
     spec.head_size = kHidden / heads;
     spec.scale = 0.2f;
     spec.rope.dimensions = spec.head_size;
-    kv_.block_size = kBlockSize;
-    kv_.head_size = spec.head_size;
-    kv_.page_bytes = KvArena::PageBytes(kBlockSize, spec.head_size, kv_.float32);
-    kv_.block_bytes = kv_.layer_bytes = heads * kv_.page_bytes;
-    kv_.memory = Reserve(4 * kv_.block_bytes);
+    ModelConfig config;
+    config.layers.resize(1);
+    config.layers[0].attention =
+        SoftmaxAttention{.heads = heads, .kv_heads = heads, .head_size = spec.head_size};
+    auto kv = KvArena::Make(
+        config, StateOf(config, std::vector<int32_t>{heads}, CpuPages(kBlockSize, false, 64)), {4},
+        /*float32=*/false);
+    CheckOk(kv.status());
+    kv_ = *std::move(kv);
     constexpr size_t kTokenBytes = 64 << 10;
     ops = std::make_unique<CpuOps>(BestKernels(), pool_, weights_, kv_,
                                    OpsMemory{.activations = Reserve(kTokens * kTokenBytes),
-                                             .token_bytes = kTokenBytes,
                                              .logits = Reserve(CpuOps::LogitBytes(1024))},
                                    /*max_length=*/64);
   }
@@ -225,11 +229,34 @@ TEST_F(CpuOpsTest, ADryRunMeasuresWhatStepsTake) {
     for (const int tokens : {1, 2, 13, 39, 40}) {
       for (const int wanted : {1, tokens}) {
         const Step step(tokens, wanted);
-        (*model)->Run(step.input);
+        CheckOk((*model)->Run(step.input));
         EXPECT_EQ((*model)->ops->token_bytes(), dry.token_bytes()) << tokens << ", " << wanted;
       }
     }
   }
+}
+
+// A buffer that the arena has no range for lies elsewhere: the step's numbers are the same, and
+// only whoever asks learns that it took too much.
+TEST_F(CpuOpsTest, AStepThatTakesTooMuchRunsToItsEnd) {
+  const auto model =
+      LoadCpuModel({Gguf({.hidden = kHidden, .heads = 8, .kv_heads = 2})}, Device(), BestKernels());
+  CheckOk(model.status());
+  const Step step(13);
+  const auto run = [&] {
+    CheckOk((*model)->Run(step.input));
+    return (*model)->ops->sampled()[0].token;
+  };
+  const Token whole = run();
+  EXPECT_TRUE((*model)->CheckMemory().ok());
+  CheckOk(ArmFaultPoints("cpu.small_arena"));
+  EXPECT_EQ(run(), whole);
+  const absl::Status exceeded = (*model)->CheckMemory();
+  EXPECT_EQ(exceeded.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ((*model)->ops->token_bytes() * Device().max_num_batched_tokens,
+            (*model)->ops->memory().activations.bytes());
+  EXPECT_EQ(run(), whole);
+  EXPECT_TRUE((*model)->CheckMemory().ok());
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ using GemmKernel = void (*)(const GemmTile& tile);
 // One kv head of a sequence in the paged cache.
 struct HeadPages {
   const uint8_t* pages;        // of block 0
-  const int32_t* block_table;  // of the sequence
+  const int32_t* block_table;  // of the sequence; -1 for blocks before all windows
   int32_t length;              // positions it holds, >= 1
 };
 

@@ -2,30 +2,86 @@
 #ifndef MILLRACE_EXECUTORS_CPU_KV_ARENA_H_
 #define MILLRACE_EXECUTORS_CPU_KV_ARENA_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <variant>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/status.h"
 #include "executors/cpu/memory.h"
+#include "executors/models/model_state.h"
 
 namespace millrace::cpu {
 
-// [block][layer][kv head] pages of f16 or f32, each keys [block_size / 16][head_size][16 tokens],
-// then values [block_size][head_size]. A block is one piece, so that a copy is one, and blocks that
-// were never used take no memory.
+// A group of layers has pages [block][layer of the group][kv head] of f16 or f32. A page is keys
+// [block_size / 16][head_size][16 tokens], then values [block_size][head_size]. A block is one
+// piece, so that a copy is one, and blocks that were never used take no memory.
 struct KvArena {
-  Memory memory;
-  int block_size = 0;
-  int head_size = 0;       // the model's, rounded up to a multiple of 16 with zeros
-  bool float32 = false;    // else f16
-  size_t page_bytes = 0;   // of a head
-  size_t layer_bytes = 0;  // of a block
-  size_t block_bytes = 0;
+  struct Group {
+    Memory memory;  // none of a group that is no pages
+    size_t block_bytes = 0;
+  };
+  struct Layer {
+    int group = 0;
+    size_t offset = 0;      // in a block
+    size_t page_bytes = 0;  // of a head
+    int head_size = 0;      // the model's, rounded up to a multiple of 16 with zeros
+  };
 
-  static size_t PageBytes(int block_size, int head_size, bool float32) {
-    return size_t{2} * block_size * head_size * (float32 ? sizeof(float) : sizeof(uint16_t));
+  int block_size = 0;
+  bool float32 = false;  // else f16
+  std::vector<Group> groups;
+  std::vector<Layer> layers;
+
+  // Reserves the memory of a model's pages, of so many blocks of each paged group. What lies at
+  // slots is not here.
+  static absl::StatusOr<KvArena> Make(const ModelConfig& config, const ModelState& state,
+                                      absl::Span<const int32_t> num_blocks, bool float32) {
+    KvArena kv{
+        .block_size = state.layout.block_size, .float32 = float32, .groups = {}, .layers = {}};
+    const PageSpec pages = CpuPages(kv.block_size, float32, /*max_model_len=*/0);
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+      const int head_size =
+          std::visit([](const SoftmaxAttention& attention) { return attention.head_size; },
+                     config.layers[i].attention);
+      const LayerPlacement& placement = state.placements[i];
+      kv.layers.push_back({.group = placement.group,
+                           .offset = static_cast<size_t>(placement.offset),
+                           .page_bytes = static_cast<size_t>(pages.HeadBytes(head_size)),
+                           .head_size = pages.FilledHead(head_size)});
+    }
+    for (int group = 0; group < state.layout.num_groups(); ++group) {
+      Group& added = kv.groups.emplace_back();
+      const PagedState* const paged = state.layout.Paged(group);
+      if (paged == nullptr) continue;
+      added.block_bytes = static_cast<size_t>(paged->block_bytes);
+      MILLRACE_ASSIGN_OR_RETURN(
+          added.memory, Memory::Reserve(num_blocks[group] * added.block_bytes, "the KV cache"));
+    }
+    return kv;
   }
+
   uint8_t* Page(int32_t block, int layer, int kv_head) const {
-    return memory.data() + block * block_bytes + layer * layer_bytes + kv_head * page_bytes;
+    const Layer& at = layers[layer];
+    const Group& group = groups[at.group];
+    return group.memory.data() + block * group.block_bytes + at.offset + kv_head * at.page_bytes;
+  }
+  size_t BlockBytes(int layer) const { return groups[layers[layer].group].block_bytes; }
+
+  int largest_head_size() const {
+    int largest = 0;
+    for (const Layer& layer : layers) largest = std::max(largest, layer.head_size);
+    return largest;
+  }
+
+  void Move(const StateMove& move) const {
+    const Group& group = groups[move.group];
+    std::memcpy(group.memory.data() + move.to.block * group.block_bytes,
+                group.memory.data() + move.from.block * group.block_bytes, group.block_bytes);
   }
 };
 

@@ -63,8 +63,8 @@ class RanksModel : public HostModel {
 
   const ModelInfo& info() const override { return ranks_[0]->info; }
 
-  void Copy(const BlockCopy& copy) override {
-    for (const auto& rank : ranks_) rank->Copy(copy);
+  void Move(const StateMove& move) override {
+    for (const auto& rank : ranks_) rank->kv.Move(move);
   }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
@@ -81,6 +81,8 @@ class RanksModel : public HostModel {
         return absl::UnavailableError(StrCat(status.message()));
       }
     }
+    // No rank stops before the others, which wait for its values.
+    for (const auto& rank : ranks_) MILLRACE_RETURN_IF_ERROR(rank->CheckMemory());
     return sampled_;
   }
 
@@ -101,10 +103,8 @@ class RanksModel : public HostModel {
   int FirstRank(int node) const { return node * threads_.size(); }
 
   absl::Status RunRanks(const CpuStepInput& input) {
-    absl::Status status = threads_.Run([this, &input](int rank) {
-      ranks_[rank]->Run(input);
-      return ranks_[rank]->ops->TakeStatus();
-    });
+    absl::Status status =
+        threads_.Run([this, &input](int rank) { return ranks_[rank]->Run(input); });
     if (status.ok() || nodes_ == nullptr) return status;
     // A rank that waits for others stands still as they do.
     if (node_collectives_->waits()) {

@@ -143,9 +143,9 @@ TEST_F(RanksTest, InfoIsOfAllRanksTogether) {
   EXPECT_EQ(two->info().digest, one->info().digest);
   EXPECT_EQ(two->info().load_phases.size(), one->info().load_phases.size());
   // Each rank has two of the three kv heads, and zeros for what is not there.
-  const int64_t block = one->info().kv.groups[0].bytes_per_block;
-  EXPECT_EQ(two->info().kv.groups[0].bytes_per_block, block / 3 * 4);
-  EXPECT_EQ(two->info().kv.num_blocks, (32 << 20) / (block / 3 * 4));
+  const int64_t block = one->info().limits.state.Paged(0)->block_bytes;
+  EXPECT_EQ(two->info().limits.state.Paged(0)->block_bytes, block / 3 * 4);
+  EXPECT_EQ(two->info().limits.num_blocks[0], (32 << 20) / (block / 3 * 4));
   EXPECT_GT(two->info().weight_bytes, one->info().weight_bytes);
   EXPECT_LT(two->info().weight_bytes, one->info().weight_bytes * 3 / 2);
 }

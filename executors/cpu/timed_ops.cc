@@ -8,7 +8,9 @@
 #include <variant>
 
 #include "base/status.h"
+#include "base/strings.h"
 #include "executors/cpu/cpu_model.h"
+#include "executors/models/model_state.h"
 
 namespace millrace::cpu {
 namespace {
@@ -32,7 +34,7 @@ enum Op {
 constexpr const char* kNames[kNumOps] = {"embed",   "norm", "qkv",       "row_linear", "gated",
                                          "mixture", "rope", "attention", "head",       "sample"};
 
-class TimedOps : public DecoderOps {
+class TimedOps : public DecoderOps, public AttentionOps, public MixtureOps {
  public:
   TimedOps(CpuOps& ops, const CpuWeights& weights) : ops_(ops), weights_(weights), times_(kNumOps) {
     for (int op = 0; op < kNumOps; ++op) times_[op].name = kNames[op];
@@ -142,14 +144,26 @@ absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const CpuS
   const int each = tokens / sequences;
   const int context = each == 1 ? kDecodeContext : 0;
   const int blocks = (context + each + device.block_size - 1) / device.block_size;
-  std::vector<std::vector<BlockId>> tables(sequences);
+  const StepLimits& limits = loaded->info.limits;
+  const int groups = limits.state.num_groups();
+  for (int group = 0; group < groups; ++group) {
+    if (limits.state.Paged(group) == nullptr) continue;
+    if (limits.num_blocks[group] >= sequences * blocks) continue;
+    return absl::InvalidArgumentError(
+        StrCat("kv_cache_memory is ", device.kv_cache_memory, " bytes, which are ",
+               DivisionText(limits.state, limits.num_blocks), "; needed: ", sequences * blocks,
+               " of each, for ", sequences, " sequences of ", context + each, " tokens"));
+  }
+  std::vector<std::vector<std::vector<BlockId>>> tables(sequences);
   for (int s = 0; s < sequences; ++s) {
-    for (int i = 0; i < blocks; ++i) tables[s].push_back(s * blocks + i);
+    std::vector<BlockId> table(blocks);
+    std::iota(table.begin(), table.end(), s * blocks);
+    tables[s].assign(groups, table);
   }
   const SamplingParams greedy{.temperature = 0};
   const auto add_row = [&](int s, int first, int count, CpuStepInput* input) {
     const int row = static_cast<int>(input->rows.size());
-    input->rows.push_back({static_cast<int>(input->tokens.size()), count, tables[s].data()});
+    input->rows.push_back({static_cast<int>(input->tokens.size()), count, tables[s]});
     for (int i = 0; i < count; ++i) {
       input->tokens.push_back((s * 7919 + (first + i) * 104729) % loaded->info.limits.vocab_size);
       input->positions.push_back(first + i);
@@ -163,7 +177,7 @@ absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const CpuS
     if (context > 0) {
       CpuStepInput prompt;
       add_row(s, 0, context, &prompt);
-      loaded->Run(prompt);
+      MILLRACE_RETURN_IF_ERROR(loaded->Run(prompt));
     }
     add_row(s, context, each, &input);
   }

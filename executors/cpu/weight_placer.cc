@@ -30,6 +30,20 @@ std::vector<float> InTurns(const std::vector<float>& halves, int64_t tiles) {
 
 }  // namespace
 
+size_t CpuWeights::TableBytes() const {
+  size_t floats = 0;
+  for (const NormWeight& norm : norms) floats += norm.scale.size() + norm.bias.size();
+  for (const PositionBiasTable& table : position_biases) floats += table.values.size();
+  for (const auto* const group : {&biases, &corrections, &vectors}) {
+    for (const std::vector<float>& values : *group) floats += values.size();
+  }
+  size_t bytes = floats * sizeof(float);
+  for (const TiledMatrix& matrix : matrices) {
+    bytes += sizeof(matrix) + matrix.places.size() * sizeof(matrix.places[0]);
+  }
+  return bytes;
+}
+
 absl::Status CpuWeightPlacer::CheckTypes(const std::vector<const TensorInfo*>& tensors) const {
   for (const TensorInfo* tensor : tensors) {
     if (!TileKindOf(tensor->type).has_value() && tensor->type != TensorType::kFp8E4m3) {

@@ -69,6 +69,8 @@ struct CpuWeights {
     return static_cast<LinearId>(static_cast<int32_t>(id) + expert);
   }
   const NormWeight& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
+  // Returns the bytes of all that is not in `memory`: norms, biases, and where tiles lie.
+  size_t TableBytes() const;
 };
 
 // Packed weights (formats/packed_weight.h) become tiles of kInt4x32 or kInt4x128. Where their
@@ -113,6 +115,9 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
 
   // Returns the weights that were asked for so far, without data: for a dry run.
   const CpuWeights& shapes() const { return weights_; }
+
+  // Returns the bytes that the weights asked for so far take.
+  size_t bytes() const { return bytes_ + weights_.TableBytes(); }
 
   // Returns whether weights that were asked for are FP8, which are kept in another type.
   bool has_fp8() const { return !fp8_.empty(); }

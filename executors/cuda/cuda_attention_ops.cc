@@ -40,16 +40,18 @@ kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsC
           .plan = context.attention_plans[PlanOf(context, spec.window)].memory};
 }
 
-kernels::KvPages CudaOps::Pages(int32_t layer) const {
+CudaOps::LayerKv CudaOps::KvOf(int32_t layer) const {
+  if (measures_) return {};
   const bool fp8 = c_.kv.type == kernels::Type::kFp8;
-  return {.data = c_.kv.data + layer * c_.kv.layer_bytes,
-          .type = c_.kv.type,
-          .block_stride = c_.kv.block_elements,
-          .block_size = c_.kv.block_size,
-          .kv_heads = c_.kv.kv_heads,
-          .head_size = c_.kv.head_size,
-          .k_scale = fp8 ? c_.weights->k_scales[layer] : 1.0f,
-          .v_scale = fp8 ? c_.weights->v_scales[layer] : 1.0f};
+  return {.pages = {.data = c_.kv.LayerData(layer),
+                    .type = c_.kv.type,
+                    .block_stride = c_.kv.block_elements,
+                    .block_size = c_.kv.block_size,
+                    .kv_heads = c_.kv.kv_heads,
+                    .head_size = c_.kv.head_size,
+                    .k_scale = fp8 ? c_.weights->k_scales[layer] : 1.0f,
+                    .v_scale = fp8 ? c_.weights->v_scales[layer] : 1.0f},
+          .tables = c_.buffers->tables(c_.kv.state.placements[layer].group)};
 }
 
 // Refuses what the kernels of attention do not take.
@@ -93,15 +95,16 @@ Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   query->q = TakeRows(sizeof(kernels::Bf16) * spec.num_heads * spec.head_size, tokens);
   const int64_t head_tokens = int64_t{tokens} * spec.head_size;
   const int64_t kv_bytes = 2 * (2 + c_.kv.element_bytes()) * spec.num_kv_heads * head_tokens;
+  const LayerKv kv = KvOf(layer);
   kernels::RopeAppendArgs args{.qkv = in.product.values,
                                .tokens = tokens,
                                .heads = spec.num_heads,
                                .positions = c_.buffers->arrays.positions,
                                .slots = c_.buffers->arrays.slots,
-                               .tables = c_.buffers->tables(),
+                               .tables = kv.tables,
                                .rope = rope,
                                .q = query->q.bf16(),
-                               .pages = Pages(layer),
+                               .pages = kv.pages,
                                .norms_across_heads = across_heads};
   CudaRows squares;
   if (across_heads && divided()) squares = GatherSquares(*norms, args);
@@ -135,13 +138,14 @@ LinearInput CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Q
       spec.window > 0 ? std::min(step.positions, int64_t{step.rows} * spec.window) : step.positions;
   const int64_t kv_bytes = positions * kv_width * c_.kv.element_bytes();
   const int64_t new_bytes = appends ? 2 * step.tokens * kv_width : 0;  // of the product
+  const LayerKv kv = KvOf(layer);
   Run("attention", {4 * int64_t{step.tokens} * width + kv_bytes + new_bytes}, [&] {
     return kernels::LaunchPagedAttention(
         {.step = attention,
          .q = appends ? nullptr : in.q.bf16(),
          .q_stride = appends ? 0 : width,
-         .pages = Pages(layer),
-         .tables = c_.buffers->tables(),
+         .pages = kv.pages,
+         .tables = kv.tables,
          .out = direct ? first.values : kernels::Bf16Rows(plain.bf16(), width),
          .scale = spec.scale,
          .soft_cap = 0,

@@ -26,8 +26,10 @@ namespace millrace::cuda {
 class CudaRows {
  public:
   CudaRows() = default;
-  CudaRows(ActivationArena& arena, uint8_t* memory, size_t bytes, int tokens)
-      : arena_(&arena), begin_(arena.Take(bytes)), data_(memory + begin_), tokens_(tokens) {}
+  // Owns the range of the arena that begins at `begin`. Without an arena the rows have no memory,
+  // and are those of a step that launches nothing more.
+  CudaRows(ActivationArena* arena, size_t begin, uint8_t* memory, int tokens)
+      : arena_(arena), begin_(begin), data_(memory + begin_), tokens_(tokens) {}
   CudaRows(CudaRows&& other) noexcept { *this = std::move(other); }
   CudaRows& operator=(CudaRows&& other) noexcept {
     std::swap(arena_, other.arena_);

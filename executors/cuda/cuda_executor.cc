@@ -22,6 +22,7 @@
 #include "executors/cuda/ranges.h"
 #include "executors/cuda/rank_steps.h"
 #include "executors/cuda/read_rate.h"
+#include "executors/mask_mailbox.h"
 #include "executors/phase_timer.h"
 #include "executors/plan_checker.h"
 #include "executors/rank_threads.h"
@@ -49,10 +50,11 @@ constexpr std::chrono::seconds kGrace{1};
 
 // Rejects a plan that exceeds the sizes the step buffers were allocated for.
 absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
-  if (plan.copies.size() > static_cast<size_t>(limits.max_num_seqs)) {
-    return absl::InvalidArgumentError(StrCat("a step copies ", plan.copies.size(),
-                                             " blocks, allowed: up to max_num_seqs, ",
-                                             limits.max_num_seqs));
+  const int32_t most = limits.max_num_seqs * limits.state.num_groups();
+  if (plan.moves.size() > static_cast<size_t>(most)) {
+    return absl::InvalidArgumentError(StrCat("a step copies ", plan.moves.size(),
+                                             " blocks, allowed: up to ", most, ", max_num_seqs (",
+                                             limits.max_num_seqs, ") for each group of layers"));
   }
   for (const SlotStart& start : plan.starts) {
     if (start.sampling != nullptr &&
@@ -67,17 +69,12 @@ absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
 
 bool HasLateMasks(const StepPlan& plan) {
   return std::any_of(plan.logits.begin(), plan.logits.end(),
-                     [](const WantedLogits& wanted) { return wanted.late_mask != nullptr; });
+                     [](const WantedLogits& wanted) { return wanted.late_mask; });
 }
 
-bool MasksKnown(const StepPlan& plan) {
-  return std::all_of(plan.logits.begin(), plan.logits.end(), [](const WantedLogits& wanted) {
-    return wanted.late_mask == nullptr || wanted.late_mask->is_set();
-  });
-}
-
-// Runs steps on the GPU, or on all ranks' GPUs. All methods but the constructor run on the worker's
-// thread, which launches a single rank's steps itself; several ranks each have a thread for that.
+// Runs steps on the GPU, or on all ranks' GPUs. All methods but the constructor and PutMasks run on
+// the worker's thread, which launches a single rank's steps itself; several ranks each have a
+// thread for that.
 class CudaStepRunner : public StepRunner {
  public:
   CudaStepRunner(std::deque<RankSteps> ranks, Duration timeout, Nodes* nodes)
@@ -106,6 +103,7 @@ class CudaStepRunner : public StepRunner {
   const CudaModel& model(size_t rank = 0) const { return ranks_[rank].model(); }
   size_t size() const { return ranks_.size(); }
   bool HasOtherNodes() const { return nodes_ != nullptr; }
+  void PutMasks(std::vector<LateMask> masks) { masks_.Put(std::move(masks)); }
 
   void Start(StepPlan plan) override {
     const int lane = next_lane_++ % kMaxStepsInFlight;
@@ -144,8 +142,15 @@ class CudaStepRunner : public StepRunner {
       return result;
     }
     const Range range("commit");
+    if (const absl::Status& exceeded = ranks_[0].Exceeded(running.lane); !exceeded.ok()) {
+      kLog.Error("a step's requests fail: ", std::string(exceeded.message()));
+      // The plan of memory was wrong, not the request: clients are not to try again.
+      return results_.Fail(running.plan, absl::InternalError(exceeded.message()));
+    }
     ranks_[0].Collect(running.plan, running.lane, &sampled_);
-    return results_.Make(running.plan, sampled_);
+    StepResult result = results_.Make(running.plan, sampled_);
+    result.as_graph = running.as_graph;
+    return result;
   }
 
  private:
@@ -155,6 +160,7 @@ class CudaStepRunner : public StepRunner {
     bool awaits_masks;  // they are to be sent once all are known
     SteadyTime started;
     absl::Status status;
+    bool as_graph = false;
     LongRange whole;
     std::optional<LongRange> wait;  // begins when the launch has ended
   };
@@ -169,7 +175,7 @@ class CudaStepRunner : public StepRunner {
         running.wait.emplace("wait");
       }
       if (!running.awaits_masks || !running.status.ok()) continue;
-      if (!MasksKnown(running.plan)) return;
+      if (!masks_.Fill(running.plan)) return;
       running.awaits_masks = false;
       running.status = SendMasks(running);
     }
@@ -228,11 +234,33 @@ class CudaStepRunner : public StepRunner {
         running.plan.tokens[row.tokens.begin] = -1;
       }
     }
+    MILLRACE_RETURN_IF_ERROR(CaptureIfDue(running.plan));
+    running.as_graph = ranks_[0].HasGraph(running.plan);
     if (threads_ == nullptr) return LaunchRank(running, 0);
     // The worker only asks for the ranks' events, which is not to open a GPU that has no rank.
     MILLRACE_RETURN_IF_ERROR(UseDevice(model().device.index));
     return threads_->Run(
         [this, &running](int rank) { return LaunchRank(running, static_cast<size_t>(rank)); });
+  }
+
+  // Has all ranks capture the step's graph, where it is due. A step runs as a graph on all ranks or
+  // on none, since ranks that launch kernel by kernel meet while they do.
+  absl::Status CaptureIfDue(const StepPlan& plan) {
+    bool due = false;
+    for (RankSteps& rank : ranks_) due = rank.CountStep(plan);
+    if (!due) return absl::OkStatus();
+    // A rank that is stuck outlives this call (RankThreads).
+    const auto captured = std::make_shared<std::vector<char>>(ranks_.size());
+    const auto capture = [this, &plan, captured](int rank) {
+      (*captured)[rank] = ranks_[rank].CaptureGraph(plan) ? 1 : 0;
+      return absl::OkStatus();
+    };
+    MILLRACE_RETURN_IF_ERROR(threads_ == nullptr ? capture(0) : threads_->Run(capture));
+    if (std::all_of(captured->begin(), captured->end(), [](char ok) { return ok != 0; })) {
+      return absl::OkStatus();
+    }
+    for (RankSteps& rank : ranks_) rank.GiveUpGraph(plan);
+    return absl::OkStatus();
   }
 
   absl::Status LaunchRank(const Running& running, size_t rank) {
@@ -253,6 +281,7 @@ class CudaStepRunner : public StepRunner {
   mutable std::mutex mutex_;
   absl::Status lost_;  // guarded by mutex_: how another node has failed
   bool hung_ = false;
+  MaskMailbox masks_;
   SlotResults results_;
   std::deque<Running> running_;
   std::vector<Sampled> sampled_;
@@ -264,19 +293,23 @@ class CudaExecutor : public Executor {
   explicit CudaExecutor(std::unique_ptr<CudaStepRunner> runner)
       : runner_(std::move(runner)),
         info_(runner_->model().info),
-        checker_(info_.limits, /*late_masks=*/true),
+        checker_(info_.limits, info_.takes_late_masks),
         worker_(*runner_) {}
 
   const ModelInfo& info() const override { return info_; }
   void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
-  bool TakesMasks() const override { return true; }
-  bool TakesLateMasks() const override { return true; }
 
   absl::Status Submit(StepPlan plan) override {
     MILLRACE_RETURN_IF_ERROR(worker_.Ready());
     MILLRACE_RETURN_IF_ERROR(CheckSizes(plan, info_.limits));
     MILLRACE_RETURN_IF_ERROR(checker_.Check(plan));
     return worker_.Submit(std::move(plan));
+  }
+
+  absl::Status SetMasks(std::vector<LateMask> masks) override {
+    MILLRACE_RETURN_IF_ERROR(checker_.CheckMasks(masks));
+    runner_->PutMasks(std::move(masks));
+    return absl::OkStatus();
   }
 
   // Counts what the first of several ranks moves. Where each has experts of its own, it gets a part
@@ -452,7 +485,8 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& mode
   std::deque<RankSteps> ranks;
   for (size_t rank = 0; rank < models.size(); ++rank) {
     LogMemory(*models[rank], prepared[rank].graph_bytes, prepared[rank].memory);
-    ranks.emplace_back(std::move(models[rank]), std::move(prepared[rank].graphs));
+    ranks.emplace_back(std::move(models[rank]), std::move(prepared[rank].graphs),
+                       device.enforce_eager ? 0 : device.graph_tokens);
   }
   return std::make_unique<CudaExecutor>(
       std::make_unique<CudaStepRunner>(std::move(ranks), device.step_timeout, nodes));

@@ -10,7 +10,7 @@
 #include "executors/executor_driver_test_util.h"
 #include "executors/models/family_reference.h"
 #include "gtest/gtest.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/gemm/grouped_linear.h"
 
 namespace millrace::cuda {
 namespace {
@@ -45,12 +45,12 @@ class CudaExpansionTest : public TinyModelTest {
 };
 
 TEST_F(CudaExpansionTest, WideModelsAreExpanded) {
-  kernels::sm90::GroupedWeight gate_up{};
+  kernels::GroupedWeight gate_up{};
   gate_up.rows = 2 * 4096;
   gate_up.stride = 512;
-  EXPECT_TRUE(kernels::sm90::ExpandingIsFaster(gate_up, 300));
+  EXPECT_TRUE(kernels::ExpandingIsFaster(gate_up, 300));
   gate_up.rows = 4096;
-  EXPECT_TRUE(kernels::sm90::ExpandingIsFaster(gate_up, 700));
+  EXPECT_TRUE(kernels::ExpandingIsFaster(gate_up, 700));
 }
 
 TEST_F(CudaExpansionTest, LongPromptsAreTheSameInPieces) {

@@ -16,7 +16,7 @@
 #include "formats/open_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/gemm/grouped_linear.h"
 
 namespace millrace::cuda {
 namespace {
@@ -110,10 +110,10 @@ TEST_F(CudaFamiliesTest, LongPromptsOfExpertsAreTheSameInPieces) {
     if (experts == nullptr) continue;
     ++ran;
     const int64_t pairs = static_cast<int64_t>(prompt.size()) * experts->router.chosen;
-    kernels::sm90::GroupedWeight weight{};
+    kernels::GroupedWeight weight{};
     weight.groups = experts->router.experts;
-    ASSERT_EQ(kernels::sm90::DefaultGroupedConfig(weight, static_cast<int>(pairs)).tile_tokens,
-              kernels::sm90::kPromptTile);
+    ASSERT_EQ(kernels::DefaultGroupedConfig(weight, static_cast<int>(pairs)).tile_tokens,
+              kernels::kPromptTile);
     const auto logprobs = [&](int chunk) {
       return PromptLogprobs(*Load(path, Device()), prompt, chunk);
     };

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "executors/cuda/cuda_model.h"
 #include "executors/cuda/family_refusals_test_util.h"
+#include "executors/cuda/model_memory.h"
 #include "executors/models/model.h"
 #include "formats/family_twins.h"
 #include "formats/open_model.h"
@@ -28,8 +29,8 @@ absl::StatusOr<size_t> DryRunOf(const OpenedModel& opened, RankSpec rank) {
   const StepLimits limits{.max_num_seqs = 8,
                           .max_num_batched_tokens = 512,
                           .max_model_len = length,
-                          .num_blocks = 0,
-                          .block_size = 16,
+                          .num_blocks = {},
+                          .state = StateLayout::OnePool(16),
                           .vocab_size = opened.config.vocab_size};
   MILLRACE_ASSIGN_OR_RETURN(const auto model, LoadModel(opened.config, length, placer));
   MILLRACE_RETURN_IF_ERROR(DryRun(*model, opened.config, limits, placer.Shapes()).status());
@@ -87,6 +88,15 @@ TEST(CudaFamilyRefusalsTest, NameWhatTheGpuLacks) {
   }
   EXPECT_GE(refused, 2);
   std::filesystem::remove_all(path);
+}
+
+// A layer whose weights have larger blocks of scales may be divided by more heads than another.
+TEST(CudaFamilyRefusalsTest, LayersOfUnequalKvHeads) {
+  EXPECT_TRUE(CheckKvHeads({2, 2, 2}).ok());
+  const absl::Status status = CheckKvHeads({2, 1, 2});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("has 1 kv heads of layer 1, but 2 of layer 2"));
 }
 
 }  // namespace

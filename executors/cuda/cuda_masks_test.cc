@@ -63,7 +63,7 @@ TEST(CudaMasksTest, AMaskThatNeverComesIsNotWaitedForLonger) {
   plan.starts = {{0, std::make_shared<const SamplingParams>()}};
   plan.tokens = {1};
   plan.blocks = {0};
-  plan.logits = {{.offset = 0, .late_mask = std::make_shared<LateMask>()}};
+  plan.logits = {{.offset = 0, .late_mask = true}};
   plan.rows = {{.slot = 0,
                 .start = 0,
                 .num_tokens = 1,

@@ -2,14 +2,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include "executors/cuda/cuda_buffer.h"
 #include "executors/cuda/cuda_ops.h"
 #include "executors/cuda/operand_bytes.h"
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/moe/assign.h"
 #include "kernels/moe/combine.h"
 #include "kernels/moe/route.h"
@@ -17,10 +19,11 @@
 namespace millrace::cuda {
 namespace {
 
-using kernels::sm90::GroupedGate;
+using kernels::GroupedGate;
 
-GroupedGate GateOf(GateFunction function) {
-  switch (function) {
+GroupedGate GateOf(std::optional<GateFunction> function) {
+  if (!function.has_value()) return GroupedGate::kNone;
+  switch (*function) {
     case GateFunction::kSilu:
       return GroupedGate::kSilu;
     case GateFunction::kGeluTanh:
@@ -33,63 +36,80 @@ GroupedGate GateOf(GateFunction function) {
 }
 
 // The experts that are expected to have one of the tokens, if every expert is equally likely.
-double ExpectedExperts(const CudaLinear& linear, int tokens) {
+double ExpectedExperts(const ExpertsLinear& linear, int tokens) {
   const double share = static_cast<double>(linear.chosen) / linear.all_experts;
-  return linear.grouped->groups * (1 - std::pow(1 - share, tokens));
+  return linear.weight.groups * (1 - std::pow(1 - share, tokens));
 }
 
 // Returns the scaling of the rows that a grouped linear multiplies with tiles of so many rows. With
 // few it quantizes rows in BF16 itself: more would be quantized once for each tile of the weight.
 kernels::Scaling TileScaling(const CudaLinear& linear, int tile_rows) {
   const bool quantizes = linear.input == kernels::Scaling::kTokenGroup;
-  return quantizes && tile_rows <= kernels::sm90::kMostQuantizedTokens ? kernels::Scaling::kNone
-                                                                       : linear.input;
+  return quantizes && tile_rows <= kernels::kMostQuantizedTokens ? kernels::Scaling::kNone
+                                                                 : linear.input;
 }
 
 // Returns whether experts read rows that lie in the order of the experts.
 bool ReadsSorted(const CudaLinear& experts, const kernels::GroupedRows& rows) {
-  return kernels::sm90::ReadsSorted(*experts.grouped, rows.tile_rows);
+  return kernels::ReadsSorted(experts.experts().weight, rows.tile_rows);
 }
 
 }  // namespace
 
 kernels::Scaling InputScaling(const CudaLinear& linear) {
-  const bool quantizes =
-      linear.grouped.has_value() && linear.input == kernels::Scaling::kTokenGroup;
+  const bool quantizes = std::holds_alternative<ExpertsLinear>(linear.runner) &&
+                         linear.input == kernels::Scaling::kTokenGroup;
   return quantizes ? kernels::Scaling::kNone : linear.input;
 }
 
-int64_t CudaOps::TouchedBytes(const CudaLinear& linear, int tokens) const {
+int64_t CudaOps::TouchedBytes(const ExpertsLinear& linear, int tokens) const {
   const double touched =
       mixture_ < touched_.size() ? touched_[mixture_] : ExpectedExperts(linear, tokens);
-  return static_cast<int64_t>(touched * static_cast<double>(BytesOf(*linear.grouped)) /
-                              linear.grouped->groups);
+  return static_cast<int64_t>(touched * static_cast<double>(BytesOf(linear.weight)) /
+                              linear.weight.groups);
 }
 
-void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation& x, int tokens,
-                             int slots, const kernels::GroupedRows* rows,
-                             std::optional<GateFunction> gate, const kernels::Activation& out,
-                             bool sorted_output) {
-  const kernels::sm90::GroupedWeight& weight = *linear.grouped;
-  const int pairs = rows != nullptr ? rows->pairs : tokens;
-  kernels::sm90::GroupedConfig config = rows != nullptr
-                                            ? kernels::sm90::DefaultGroupedConfig(weight, pairs)
-                                            : kernels::sm90::DenseFourBitConfig(weight, tokens);
-  if (rows != nullptr) config.tile_tokens = rows->tile_rows;
-  const int64_t weight_bytes =
-      rows != nullptr ? TouchedBytes(linear, pairs / linear.chosen) : BytesOf(weight);
-  Run("grouped linear", {weight_bytes + BytesOf(x, tokens) + BytesOf(out, pairs)}, [&] {
-    return kernels::sm90::LaunchGroupedLinear(
+void CudaOps::MultiplyFourBit(const FourBitLinear& linear, const kernels::Activation& x, int tokens,
+                              std::optional<GateFunction> gate, const kernels::Activation& out) {
+  const kernels::GroupedWeight& weight = linear.weight;
+  Run("grouped linear", {BytesOf(weight) + BytesOf(x, tokens) + BytesOf(out, tokens)}, [&] {
+    return kernels::LaunchGroupedLinear(
         {.weight = weight,
-         .rows = rows,
+         .rows = nullptr,
+         .tokens = tokens,
+         .slots = 1,
+         .input = x,
+         .gate = GateOf(gate),
+         .rounds_factors = true,
+         .output = out.data,
+         .output_type = out.type,
+         .output_stride = out.stride,
+         .output_scale = out.type == kernels::Type::kFp8 ? out.scales : nullptr,
+         .config = kernels::DenseFourBitConfig(weight, tokens)},
+        stream_);
+  });
+}
+
+void CudaOps::MultiplyExperts(const CudaLinear& linear, const kernels::Activation& x, int tokens,
+                              int slots, const kernels::GroupedRows& rows,
+                              std::optional<GateFunction> gate, const kernels::Activation& out,
+                              bool sorted_output) {
+  const ExpertsLinear& experts = linear.experts();
+  const int pairs = rows.pairs;
+  kernels::GroupedConfig config = kernels::DefaultGroupedConfig(experts.weight, pairs);
+  config.tile_tokens = rows.tile_rows;
+  const int64_t weight_bytes = TouchedBytes(experts, pairs / experts.chosen);
+  Run("grouped linear", {weight_bytes + BytesOf(x, tokens) + BytesOf(out, pairs)}, [&] {
+    return kernels::LaunchGroupedLinear(
+        {.weight = experts.weight,
+         .rows = &rows,
          .tokens = tokens,
          .slots = slots,
-         .sorted_input = rows != nullptr && ReadsSorted(linear, *rows),
+         .sorted_input = ReadsSorted(linear, rows),
          .sorted_output = sorted_output,
          .input = x,
-         .bias = rows != nullptr ? linear.bias : nullptr,
-         .gate = gate.has_value() ? GateOf(*gate) : GroupedGate::kNone,
-         .rounds_factors = rows == nullptr,
+         .bias = linear.bias,
+         .gate = GateOf(gate),
          .output = out.data,
          .output_type = out.type,
          .output_stride = out.stride,
@@ -111,11 +131,11 @@ struct CudaOps::Routes {
 CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig& spec,
                                const LinearInput& x) {
   const CudaLinear& router = c_.weights->Linear(weights.router);
-  const CudaLinear& experts = c_.weights->Linear(weights.gate_up);
+  const ExpertsLinear& experts = c_.weights->Linear(weights.gate_up).experts();
   const kernels::Activation& in = FormFor(router, x).values;
   const int tokens = step_->tokens;
   const int pairs = tokens * spec.chosen;
-  const int tile = kernels::sm90::DefaultGroupedConfig(*experts.grouped, pairs).tile_tokens;
+  const int tile = kernels::DefaultGroupedConfig(experts.weight, pairs).tile_tokens;
   // A token takes memory for ids, scores and the order of its pairs, for the tiles that these may
   // make, and for logits.
   const size_t chosen = spec.chosen;
@@ -137,7 +157,7 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
       .tile_count = c_.group_offsets + kernels::kMaxAssignedGroups + 1,
       .tile_rows = tile,
       .pairs = pairs,
-      .groups = experts.grouped->groups};
+      .groups = experts.weight.groups};
   routes.rows.order = reinterpret_cast<int32_t*>(take(chosen * 4));
   auto* const ids = routes.ids = reinterpret_cast<int32_t*>(take(chosen * 4));
   routes.scores = reinterpret_cast<float*>(take(chosen * 4));
@@ -156,7 +176,7 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
          .weight = router.weight.data,
          .weight_type = router.weight.type,
          .bias = router.bias,
-         .correction = router.correction,
+         .correction = std::get<RouterLinear>(router.runner).correction,
          .tokens = tokens,
          .hidden = router.columns,
          .experts = spec.experts,
@@ -184,7 +204,7 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
 CudaInputForm CudaOps::SortByExpert(const CudaLinear& experts, const kernels::Activation& x,
                                     int slots, const kernels::GroupedRows& rows) {
   const int x_rows = rows.pairs / slots;
-  CudaInputForm sorted = TakeForm(experts, x.scaling, step_->tokens, experts.chosen);
+  CudaInputForm sorted = TakeForm(experts, x.scaling, step_->tokens, experts.experts().chosen);
   Run("gather", {BytesOf(x, x_rows) + BytesOf(sorted.values, rows.pairs)}, [&] {
     return kernels::LaunchGatherRows({.in = x,
                                       .tokens = x_rows,
@@ -210,6 +230,7 @@ void CudaOps::MultiplyGate(const CudaLinear& gate_up, const kernels::Activation&
                            const kernels::GroupedRows& rows, GateFunction function,
                            const CudaLinear& down, const kernels::Activation& out) {
   const int tokens = step_->tokens;
+  const int chosen = gate_up.experts().chosen;
   CudaInputForm quantized;
   kernels::Activation in = x;
   if (const auto scaling = TileScaling(gate_up, rows.tile_rows); scaling != in.scaling) {
@@ -218,12 +239,12 @@ void CudaOps::MultiplyGate(const CudaLinear& gate_up, const kernels::Activation&
     in = quantized.values;
   }
   if (!ReadsSorted(gate_up, rows)) {
-    MultiplyGroups(gate_up, in, tokens, gate_up.chosen, &rows, function, out);
+    MultiplyExperts(gate_up, in, tokens, chosen, rows, function, out);
     return;
   }
-  const CudaInputForm sorted = SortByExpert(gate_up, in, gate_up.chosen, rows);
-  MultiplyGroups(gate_up, sorted.values, rows.pairs, 1, &rows, function, out,
-                 ReadsSorted(down, rows));
+  const CudaInputForm sorted = SortByExpert(gate_up, in, chosen, rows);
+  MultiplyExperts(gate_up, sorted.values, rows.pairs, 1, rows, function, out,
+                  ReadsSorted(down, rows));
 }
 
 void CudaOps::CheckMixture(const MixtureWeights& weights, const RouterConfig& spec,
@@ -245,11 +266,11 @@ void CudaOps::CheckMixture(const MixtureWeights& weights, const RouterConfig& sp
 
 void CudaOps::DescribeMixture(const CudaLinear& gate_up, const CudaLinear& down) {
   if (!measures_) return;
-  const int experts = gate_up.grouped->groups;
-  mixtures_.push_back(
-      {.experts = experts,
-       .expert_bytes = (BytesOf(*gate_up.grouped) + BytesOf(*down.grouped)) / experts,
-       .touched = 0});
+  const kernels::GroupedWeight& weight = gate_up.experts().weight;
+  const int experts = weight.groups;
+  mixtures_.push_back({.experts = experts,
+                       .expert_bytes = (BytesOf(weight) + BytesOf(down.experts().weight)) / experts,
+                       .touched = 0});
 }
 
 LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& spec,
@@ -280,7 +301,7 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
     }
     const CudaRows y = TakeRows(sizeof(kernels::Bf16) * down.weight.rows * chosen, tokens);
     const kernels::Activation lowered = kernels::Bf16Rows(y.bf16(), down.weight.rows);
-    MultiplyGroups(down, gated.values, pairs, 1, &routes.rows, std::nullopt, lowered);
+    MultiplyExperts(down, gated.values, pairs, 1, routes.rows, std::nullopt, lowered);
     DescribeMixture(gate_up, down);
     ++mixture_;
     LinearInput between;  // has the shared product's scales
@@ -291,7 +312,8 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
     }
     const int router_rows = c_.weights->Linear(weights.router).rows;
     const bool gate = weights.shared.has_value() && weights.shared->gated;
-    const bool partly = gate_up.grouped->groups < spec.router.experts;  // other ranks have some
+    const ExpertsLinear& experts = gate_up.experts();
+    const bool partly = experts.weight.groups < spec.router.experts;  // other ranks have some
     const kernels::CombineArgs combine = {
         .residual = Cast(residual).rows.floats(),
         .y = y.data(),
@@ -299,8 +321,8 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
         .y_stride = lowered.stride,
         .scores = routes.scores,
         .ids = partly ? routes.ids : nullptr,
-        .first_expert = gate_up.first_expert,
-        .experts = gate_up.grouped->groups,
+        .first_expert = experts.first_expert,
+        .experts = experts.weight.groups,
         .shared = shared.values,
         .shared_logits = gate ? routes.logits + spec.router.experts : nullptr,
         .shared_logit_stride = router_rows,

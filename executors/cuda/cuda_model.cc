@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,6 +17,7 @@
 #include "base/strings.h"
 #include "executors/cuda/model_memory.h"
 #include "executors/cuda/rank_joining.h"
+#include "executors/models/model_state.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "executors/weights/shares.h"
@@ -40,6 +42,7 @@ bool HasExperts(const ModelConfig& config) {
   });
 }
 
+// Checks what no device decides.
 absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
   MILLRACE_RETURN_IF_ERROR(SharedHeadShape(config).status());
   const int block = device.block_size;
@@ -52,6 +55,25 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
         StrCat("quantization is ", device.quantize_fp8 ? "fp8" : "int4",
                ", but the model's weights are quantized already; allowed: none"));
   }
+  if (device.skewed_routers && !HasExperts(config)) {
+    return absl::InvalidArgumentError(
+        "routing is real, but the model has no mixture of experts; allowed here: uniform");
+  }
+  if (device.expert_parallel && !HasExperts(config)) {
+    return absl::InvalidArgumentError(StrCat("enable_expert_parallel is true, but ",
+                                             config.architecture,
+                                             " is no mixture of experts; allowed: false"));
+  }
+  if (device.max_num_batched_tokens < device.max_num_seqs) {
+    return absl::InvalidArgumentError(
+        StrCat("max_num_batched_tokens is ", device.max_num_batched_tokens,
+               ", allowed on the GPU: at least max_num_seqs, ", device.max_num_seqs));
+  }
+  return absl::OkStatus();
+}
+
+// Checks that the GPU has kernels for the model.
+absl::Status CheckKernels(const ModelConfig& config, const CudaSpec& device) {
   if (device.quantize_int4 &&
       !kernels::MayRun(kernels::Kernel::kGroupedLinear, device.portable_kernels)) {
     return absl::UnimplementedError(
@@ -71,20 +93,6 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
     return absl::UnimplementedError(
         "the model's feed-forward network is a mixture of experts, whose kernels are for Hopper "
         "GPUs (sm_90a) and not portable; allowed here: dense models");
-  }
-  if (device.skewed_routers && !HasExperts(config)) {
-    return absl::InvalidArgumentError(
-        "routing is real, but the model has no mixture of experts; allowed here: uniform");
-  }
-  if (device.expert_parallel && !HasExperts(config)) {
-    return absl::InvalidArgumentError(StrCat("enable_expert_parallel is true, but ",
-                                             config.architecture,
-                                             " is no mixture of experts; allowed: false"));
-  }
-  if (device.max_num_batched_tokens < device.max_num_seqs) {
-    return absl::InvalidArgumentError(
-        StrCat("max_num_batched_tokens is ", device.max_num_batched_tokens,
-               ", allowed on the GPU: at least max_num_seqs, ", device.max_num_seqs));
   }
   return absl::OkStatus();
 }
@@ -128,7 +136,7 @@ struct Loading {
   Nodes* nodes;              // null: this process has all ranks
   bool by_nccl;              // ranks do not reach one another's memory
   std::vector<int> devices;  // by rank of this node, as all that follows
-  OpenedModel opened;
+  const OpenedModel& opened;
   LoadProgress* progress;  // null: nobody asks
   StepLimits limits;
   std::vector<std::unique_ptr<CudaModel>> ranks;
@@ -179,46 +187,6 @@ absl::Status OpenRank(Loading& loading, int rank) {
   return absl::OkStatus();
 }
 
-// Reads the weights once and deals them to the ranks.
-absl::Status PlaceWeights(Loading& loading) {
-  const CudaSpec& device = loading.device;
-  const ModelConfig& config = loading.opened.config;
-  const LogitSizes logits = LogitSizesOf(loading);
-  const WeightOptions options{
-      .quantize_fp8 = device.quantize_fp8,
-      .quantize_int4 = device.quantize_int4,
-      .four_bit = kernels::MayRun(kernels::Kernel::kGroupedLinear, device.portable_kernels),
-      .quantize_head = device.quantize_head,
-      .dummy = device.dummy_weights,
-      .skewed_routers = device.skewed_routers};
-  std::deque<CudaWeightPlacer> placers;
-  std::vector<CudaWeightPlacer::RankTarget> targets;
-  for (int rank = 0; rank < loading.size(); ++rank) {
-    CudaModel& m = *loading.ranks[rank];
-    MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
-    CudaWeightPlacer& placer =
-        placers.emplace_back(*loading.opened.tensors, config, options, loading.SpecOf(rank));
-    MILLRACE_ASSIGN_OR_RETURN(m.model, LoadModel(config, loading.limits.max_model_len, placer));
-    MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
-                              DryRun(*m.model, config, loading.limits, placer.Shapes()));
-    m.kv = DescribeKv(config, *m.model, device);
-    MILLRACE_RETURN_IF_ERROR(CheckMemory(
-        device, m.kv,
-        {.weights = placer.bytes(),
-         .activations = activations,
-         .steps = StepBuffers::Bytes(loading.limits, logits.stride, logits.share),
-         .expansion = ExpansionBytes(placer.Shapes(), loading.limits.max_num_batched_tokens)},
-        loading.sharers()));
-    targets.push_back({&placer, m.planner.get(), m.device.index});
-  }
-  MILLRACE_ASSIGN_OR_RETURN(std::vector<CudaWeights> weights,
-                            CudaWeightPlacer::FinishRanks(targets, loading.progress));
-  for (int rank = 0; rank < loading.size(); ++rank) {
-    loading.ranks[rank]->weights = std::move(weights[rank]);
-  }
-  return absl::OkStatus();
-}
-
 // Returns the bytes that a rank sends at once. Each sum fits with one token at least, and logits
 // with one row.
 int64_t SlotBytes(const Loading& loading) {
@@ -227,6 +195,63 @@ int64_t SlotBytes(const Loading& loading) {
        RoundUp(int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment),
        RoundUp(int64_t{sizeof(kernels::Bf16)} * loading.opened.config.hidden_size,
                kernels::kSlotAlignment)});
+}
+
+WeightOptions WeightOptionsOf(const CudaSpec& device, bool four_bit) {
+  return {.quantize_fp8 = device.quantize_fp8,
+          .quantize_int4 = device.quantize_int4,
+          .four_bit = four_bit,
+          .quantize_head = device.quantize_head,
+          .dummy = device.dummy_weights,
+          .skewed_routers = device.skewed_routers};
+}
+
+// Returns the memory of a rank, whose weights the placer has noted.
+absl::StatusOr<MemoryPlan> PlanOf(const Loading& loading, const Model& model,
+                                  const CudaWeightPlacer& placer) {
+  const LogitSizes logits = LogitSizesOf(loading);
+  const int ranks = loading.num_ranks();
+  const int64_t slot = SlotBytes(loading);
+  return PlanRank(
+      {.device = loading.device,
+       .config = loading.opened.config,
+       .limits = loading.limits,
+       .model = model,
+       .placer = placer,
+       .logits_stride = logits.stride,
+       .logits_share = logits.share,
+       .mailbox_bytes = ranks == 1 ? 0
+                        : loading.by_nccl
+                            ? slot * (1 + ranks)
+                            : static_cast<int64_t>(kernels::CommunicatorBytes(ranks, slot))});
+}
+
+// Reads the weights once and deals them to the ranks.
+absl::Status PlaceWeights(Loading& loading) {
+  const CudaSpec& device = loading.device;
+  const ModelConfig& config = loading.opened.config;
+  const WeightOptions options = WeightOptionsOf(
+      device, kernels::MayRun(kernels::Kernel::kGroupedLinear, device.portable_kernels));
+  std::deque<CudaWeightPlacer> placers;
+  std::vector<CudaWeightPlacer::RankTarget> targets;
+  for (int rank = 0; rank < loading.size(); ++rank) {
+    CudaModel& m = *loading.ranks[rank];
+    MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
+    CudaWeightPlacer& placer =
+        placers.emplace_back(*loading.opened.tensors, config, options, loading.SpecOf(rank));
+    MILLRACE_ASSIGN_OR_RETURN(m.model, LoadModel(config, loading.limits.max_model_len, placer));
+    MILLRACE_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanOf(loading, *m.model, placer));
+    m.kv = DescribeKv(config, *m.model, device, loading.limits.max_model_len);
+    if (rank == 0) loading.limits.state = m.kv.state.layout;
+    MILLRACE_RETURN_IF_ERROR(CheckMemory(device, plan, loading.sharers()));
+    targets.push_back({&placer, m.planner.get(), m.device.index});
+  }
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<CudaWeights> weights,
+                            CudaWeightPlacer::FinishRanks(targets, loading.progress));
+  for (int rank = 0; rank < loading.size(); ++rank) {
+    loading.ranks[rank]->weights = std::move(weights[rank]);
+  }
+  return absl::OkStatus();
 }
 
 // Takes a rank's memory, but for its KV cache.
@@ -257,11 +282,8 @@ absl::Status TakeMemory(Loading& loading, CudaModel& m) {
   if (!m.mixtures.empty()) MILLRACE_RETURN_IF_ERROR(MakeRoutingMemory(m, context));
   // Before there are blocks: what attention takes does not depend on how many.
   MILLRACE_RETURN_IF_ERROR(MakeAttentionMemory(config, m, context));
-  size_t activation_bytes = 0;
-  for (const CudaStepInput& step : LargestSteps(*m.model, config, limits, m.weights.rank)) {
-    MILLRACE_ASSIGN_OR_RETURN(const size_t bytes, ActivationBytes(*m.model, context, step));
-    activation_bytes = std::max(activation_bytes, bytes);
-  }
+  MILLRACE_ASSIGN_OR_RETURN(const size_t activation_bytes,
+                            MostActivationBytes(*m.model, limits, context));
   MILLRACE_ASSIGN_OR_RETURN(m.activation_memory,
                             DeviceMemory::Allocate(activation_bytes, "activations"));
   for (int i = 0; i < kMaxStepsInFlight; ++i) {
@@ -270,25 +292,29 @@ absl::Status TakeMemory(Loading& loading, CudaModel& m) {
   return absl::OkStatus();
 }
 
-// Takes the memory that is left, the same number of blocks on every rank. The block behind the last
-// is that of rows that fill a batch up.
+// Takes the memory that is left, the same numbers of blocks on every rank. The block behind the
+// last of a group is that of rows that fill a batch up.
 absl::Status TakeCache(Loading& loading) {
-  int32_t blocks = std::numeric_limits<int32_t>::max();
+  std::vector<int32_t> blocks(loading.limits.state.num_groups(),
+                              std::numeric_limits<int32_t>::max());
   for (const auto& m : loading.ranks) {
     MILLRACE_RETURN_IF_ERROR(UseDevice(m->device.index));
-    MILLRACE_ASSIGN_OR_RETURN(const int32_t of_rank,
-                              CountBlocks(loading.device, m->kv, loading.sharers()));
-    blocks = std::min(blocks, of_rank);
+    MILLRACE_ASSIGN_OR_RETURN(
+        const std::vector<int32_t> of_rank,
+        CountBlocks(loading.device, loading.limits, m->kv, loading.sharers()));
+    for (size_t group = 0; group < blocks.size(); ++group) {
+      blocks[group] = std::min(blocks[group], of_rank[group]);
+    }
   }
   if (loading.nodes != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(blocks, LeastOfNodes(*loading.nodes, blocks));
+    MILLRACE_ASSIGN_OR_RETURN(blocks, LeastOfNodes(*loading.nodes, std::move(blocks)));
   }
-  loading.limits.num_blocks = blocks;
+  loading.limits.num_blocks = std::move(blocks);
   for (int rank = 0; rank < loading.size(); ++rank) {
     CudaModel& m = *loading.ranks[rank];
     m.info.limits = loading.limits;
     MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
-    MILLRACE_RETURN_IF_ERROR(m.buffers.SetPaddingBlock(loading.limits, blocks));
+    MILLRACE_RETURN_IF_ERROR(m.buffers.SetPaddingBlocks(loading.limits));
     MILLRACE_RETURN_IF_ERROR(MakeKv(loading.device, m));
     loading.contexts[rank].kv = m.kv;
     m.ops = std::make_unique<CudaOps>(loading.contexts[rank], m.activation_memory.data(),
@@ -310,13 +336,17 @@ void Describe(const Loading& loading) {
   info.batch_invariant = loading.device.exact && !loading.device.nccl_all_reduce;
   info.tensor_parallel_size = loading.num_ranks();
   info.expert_parallel = loading.device.expert_parallel;
+  info.takes_masks = true;
+  info.takes_late_masks = true;
   info.weight_bytes = 0;
-  int64_t block_bytes = 0;
+  for (StateGroup& group : info.limits.state.groups) std::get<PagedState>(group).block_bytes = 0;
   for (const auto& rank : loading.ranks) {
     info.weight_bytes += static_cast<int64_t>(rank->weights.bytes());
-    block_bytes += rank->info.kv.groups[0].bytes_per_block;
+    for (int group = 0; group < info.limits.state.num_groups(); ++group) {
+      std::get<PagedState>(info.limits.state.groups[group]).block_bytes +=
+          rank->kv.state.layout.Paged(group)->block_bytes;
+    }
   }
-  info.kv.groups[0].bytes_per_block = block_bytes;
   if (loading.device.kv_cache_fp8 && !weights.has_kv_scales) {
     kLog.Warning("kv_cache_dtype is fp8 and the model has no k_scale and v_scale: 1 is taken");
   }
@@ -334,6 +364,34 @@ void PrepareEnvironment(const CudaSpec& device) {
 
 }  // namespace
 
+absl::StatusOr<MemoryPlan> PlanCudaMemory(const OpenedModel& model, const CudaSpec& device,
+                                          int nodes) {
+  const ModelConfig& config = model.config;
+  MILLRACE_RETURN_IF_ERROR(CheckSettings(config, device));
+  MILLRACE_ASSIGN_OR_RETURN(StepLimits limits, MakeStepLimits(config, device));
+  limits.token_tile = kTokenTile;
+  const int sharers = device.virtual_ranks ? device.tensor_parallel_size / nodes : 1;
+  const Loading loading{.device = device,
+                        .nodes = nullptr,
+                        .by_nccl = nodes > 1 || device.nccl_all_reduce,
+                        .devices = {},
+                        .opened = model,
+                        .progress = nullptr,
+                        .limits = std::move(limits),
+                        .ranks = {},
+                        .contexts = {}};
+  CudaWeightPlacer placer(*model.tensors, config, WeightOptionsOf(device, !device.portable_kernels),
+                          loading.SpecOf(0));
+  MILLRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> placed,
+                            LoadModel(config, loading.limits.max_model_len, placer));
+  MILLRACE_ASSIGN_OR_RETURN(MemoryPlan plan, PlanOf(loading, *placed, placer));
+  for (int64_t* const part : {&plan.weights, &plan.activations, &plan.workspaces, &plan.graphs}) {
+    *part *= sharers;
+  }
+  plan.state = Together(plan.state, sharers);
+  return plan;
+}
+
 absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const ModelSpec& model,
                                                                       const CudaSpec& device,
                                                                       Nodes* nodes) {
@@ -345,8 +403,9 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
   MILLRACE_RETURN_IF_ERROR(
       OnAllRanks(size, [&](int rank) { return OpenDevice(devices[rank]).status(); }));
   MILLRACE_ASSIGN_OR_RETURN(const bool by_nccl, NeedsNccl(device, devices, nodes));
-  MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path, model.runner));
+  MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path, model.runner));
   MILLRACE_RETURN_IF_ERROR(CheckSettings(opened.config, device));
+  MILLRACE_RETURN_IF_ERROR(CheckKernels(opened.config, device));
   MILLRACE_ASSIGN_OR_RETURN(StepLimits limits, MakeStepLimits(opened.config, device));
   limits.token_tile = kTokenTile;
   if (!device.dummy_weights && !opened.tensors->has_data()) {
@@ -357,7 +416,7 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
                   .nodes = nodes,
                   .by_nccl = by_nccl,
                   .devices = std::move(devices),
-                  .opened = std::move(opened),
+                  .opened = opened,
                   .progress = model.progress,
                   .limits = limits,
                   .ranks = {},

@@ -13,8 +13,10 @@
 #include "executors/cuda/weights.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
+#include "executors/memory_plan.h"
 #include "executors/models/model.h"
 #include "executors/nodes.h"
+#include "formats/open_model.h"
 #include "kernels/gemm/cublaslt_api.h"
 #include "kernels/gemm/linear.h"
 
@@ -57,6 +59,12 @@ struct CudaModel {
 // cannot do. Touches no device.
 absl::StatusOr<size_t> DryRun(const Model& model, const ModelConfig& config,
                               const StepLimits& limits, const CudaWeights& shapes);
+
+// Returns the memory that the model takes of a GPU, of all ranks that share it; `nodes` nodes have
+// the ranks. Reads no weights, and needs no GPU: without one, kernels are those for Hopper.
+// UNIMPLEMENTED, naming the field, for what an op cannot do.
+absl::StatusOr<MemoryPlan> PlanCudaMemory(const OpenedModel& model, const CudaSpec& device,
+                                          int nodes = 1);
 
 // Loads the ranks of a model, device.tensor_parallel_size of them or this node's part, which point
 // to one another: they are destroyed together, when none of them runs. Errors name the file or the

@@ -1,9 +1,11 @@
 #include "executors/cuda/cuda_ops.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
+#include "base/strings.h"
 #include "executors/cuda/cuda_buffer.h"
 #include "executors/cuda/operand_bytes.h"
 #include "kernels/elementwise/embed.h"
@@ -40,7 +42,7 @@ bool Fits(const CudaInputForm& form, const CudaLinear& linear) {
 bool EndsInGate(const CudaLinear& linear, int tokens, const kernels::Activation& out) {
   return linear.gate == kernels::GateLayout::kInterleaved && kernels::IsKnown(linear.input) &&
          kernels::IsKnown(out.scaling) && 2 * out.stride == linear.rows &&
-         kernels::FusesGate(linear.plan, tokens);
+         kernels::FusesGate(linear.plan(), tokens);
 }
 
 }  // namespace
@@ -83,12 +85,22 @@ CudaOps::CudaOps(const CudaOpsContext& context, uint8_t* memory, ActivationArena
 
 void CudaOps::BeginStep(const StepInput& input) {
   step_ = &Cast(input);
+  exceeded_ = false;
   std::fill(attention_turns_.begin(), attention_turns_.end(), 0);
   mixture_ = 0;
 }
 
+CudaRows CudaOps::Allocate(size_t bytes, int tokens) {
+  const std::optional<size_t> begin = activations_.Take(bytes);
+  if (begin.has_value()) return {&activations_, *begin, memory_, tokens};
+  exceeded_ = exceeded_ || ok();
+  Fail(absl::ResourceExhaustedError(
+      StrCat("a step of ", step_->tokens, " tokens takes more memory than was planned")));
+  return {nullptr, 0, memory_, tokens};
+}
+
 CudaRows CudaOps::TakeRows(size_t row_bytes, int tokens) {
-  return {activations_, memory_, row_bytes * kernels::LinearCapacity(tokens), tokens};
+  return Allocate(row_bytes * kernels::LinearCapacity(tokens), tokens);
 }
 
 CudaInputForm CudaOps::TakeForm(const CudaLinear& consumer, kernels::Scaling scaling, int tokens,
@@ -98,8 +110,7 @@ CudaInputForm CudaOps::TakeForm(const CudaLinear& consumer, kernels::Scaling sca
   const int64_t rows = kernels::LinearCapacity(tokens) * rows_of_token;
   const int64_t data_bytes = rows * stride * (fp8 ? 1 : 2);  // a multiple of 256
   const int64_t scale_bytes = ScaleCount(scaling, stride, static_cast<int>(rows)) * sizeof(float);
-  CudaInputForm form{
-      .rows = {activations_, memory_, static_cast<size_t>(data_bytes + scale_bytes), tokens}};
+  CudaInputForm form{.rows = Allocate(static_cast<size_t>(data_bytes + scale_bytes), tokens)};
   form.values = {.data = form.rows.data(),
                  .type = fp8 ? kernels::Type::kFp8 : kernels::Type::kBf16,
                  .scaling = scaling,
@@ -134,7 +145,7 @@ const CudaInputForm& CudaOps::FormFor(const CudaLinear& consumer, const LinearIn
 // The arguments of a product of x, whose output is to be named.
 kernels::LinearArgs CudaOps::ArgsOf(const CudaLinear& linear, const CudaInputForm& x) const {
   const int tokens = x.rows.tokens();
-  return {.plan = linear.plan,
+  return {.plan = linear.plan(),
           .weight = linear.weight,
           .input = x.values,
           .tokens = tokens,
@@ -158,12 +169,12 @@ CudaProduct CudaOps::Multiply(const CudaLinear& linear, const LinearInput& x) {
   const CudaInputForm& in = FormFor(linear, x);
   const int64_t row_bytes = sizeof(kernels::Bf16) * linear.weight.rows;
   CudaProduct out{.rows = TakeRows(row_bytes, in.rows.tokens())};
-  if (linear.grouped.has_value()) {
+  if (const FourBitLinear* const four_bit = linear.four_bit()) {
     const kernels::Activation values = kernels::Bf16Rows(out.rows.bf16(), linear.weight.rows);
-    if (Expands(linear, in.rows.tokens())) {
+    if (Expands(*four_bit, in.rows.tokens())) {
       MultiplyExpanded(linear, in, out.rows.bf16());
     } else {
-      MultiplyGroups(linear, in.values, in.rows.tokens(), 1, nullptr, std::nullopt, values);
+      MultiplyFourBit(*four_bit, in.values, in.rows.tokens(), std::nullopt, values);
     }
     out.values = {out.rows.bf16(), linear.weight.rows, nullptr, nullptr};
     return out;
@@ -205,7 +216,7 @@ Residual CudaOps::Embed(EmbeddingId table, float factor) {
 
 bool CudaOps::MakesInput(Consumers consumers, int tokens) const {
   return consumers.size() == 1 &&
-         kernels::FusesPrologue(c_.weights->Linear(consumers.front()).plan, tokens);
+         kernels::FusesPrologue(c_.weights->Linear(consumers.front()).plan(), tokens);
 }
 
 void CudaOps::CheckHiddenSize(int size) {
@@ -342,10 +353,11 @@ LinearInput CudaOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunc
   const int tokens = in.rows.tokens();
   auto input = TakeInput(consumers, tokens);
   const kernels::Activation& first = input->forms.front().values;
-  if (linear.grouped.has_value() && !Expands(linear, tokens) &&
+  const FourBitLinear* const four_bit = linear.four_bit();
+  if (four_bit != nullptr && !Expands(*four_bit, tokens) &&
       linear.gate == kernels::GateLayout::kInterleaved && input->forms.size() == 1 &&
       kernels::IsKnown(first.scaling)) {
-    MultiplyGroups(linear, in.values, tokens, 1, nullptr, f, first);
+    MultiplyFourBit(*four_bit, in.values, tokens, f, first);
     return input;
   }
   if (input->forms.size() == 1 && EndsInGate(linear, tokens, first)) {

@@ -18,6 +18,7 @@
 #include "executors/decoder_ops.h"
 #include "executors/executor.h"
 #include "executors/models/model.h"
+#include "executors/models/model_state.h"
 #include "executors/rank_group.h"
 #include "kernels/attention/paged_attention.h"
 #include "kernels/attention/rope_append.h"
@@ -31,20 +32,44 @@
 
 namespace millrace::cuda {
 
-// The paged cache of all layers: layer l's pages begin at data + l * layer_bytes.
+// The paged cache of all layers. Each group of layers has a pool of its own, in which a layer's
+// blocks lie together: those of the group's layer i begin at data + i * layer_bytes.
 struct KvArena {
-  uint8_t* data = nullptr;
+  struct Pool {
+    uint8_t* data = nullptr;
+    int64_t layer_bytes = 0;
+    int layers = 0;
+  };
   kernels::Type type = kernels::Type::kBf16;
-  int64_t layer_bytes = 0;
   int64_t block_elements = 0;  // of one layer
   int block_size = 0;
   int kv_heads = 0;
   int head_size = 0;
-  int layers = 0;
+  ModelState state;         // of paged groups
+  std::vector<Pool> pools;  // by group
 
   int64_t element_bytes() const { return type == kernels::Type::kBf16 ? 2 : 1; }
   // Returns the bytes of one layer's block.
   int64_t block_bytes() const { return block_elements * element_bytes(); }
+
+  // Returns the bytes of so many blocks of each group, and one more: that of padding rows.
+  int64_t Bytes(absl::Span<const int32_t> num_blocks) const {
+    return BytesOfBlocks(state.layout, num_blocks) + BytesOfABlockEach(state.layout);
+  }
+  // Places the pools, of so many blocks, in memory of Bytes bytes.
+  void Place(absl::Span<const int32_t> num_blocks, uint8_t* memory) {
+    for (size_t group = 0; group < pools.size(); ++group) {
+      Pool& pool = pools[group];
+      pool.data = memory;
+      pool.layer_bytes = (num_blocks[group] + int64_t{1}) * block_bytes();
+      memory += pool.layers * pool.layer_bytes;
+    }
+  }
+  uint8_t* LayerData(int32_t layer) const {
+    const LayerPlacement& placement = state.placements[layer];
+    const Pool& pool = pools[placement.group];
+    return pool.data + placement.index * pool.layer_bytes;
+  }
 };
 
 // How a rank exchanges with others whose memory it cannot reach.
@@ -144,7 +169,7 @@ struct CudaProduct;
 // The ops of a decoder as launches of kernels/. An object for a dry run counts the memory and the
 // bytes of a step, launches nothing and touches no memory. After a failure nothing is launched
 // until TakeStatus.
-class CudaOps : public DecoderOps {
+class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps {
  public:
   // For steps. Activations are placed in `memory`, of `bytes` bytes.
   CudaOps(const CudaOpsContext& context, uint8_t* memory, size_t bytes, cudaStream_t stream)
@@ -153,6 +178,9 @@ class CudaOps : public DecoderOps {
   explicit CudaOps(const CudaOpsContext& context)
       : CudaOps(context, nullptr, ActivationArena(kAlignment), nullptr, true) {}
 
+  // Returns whether the last step failed for want of memory in the arena. CUDA's own want of memory
+  // is none of that, and may be one rank's alone.
+  bool exceeded() const { return exceeded_; }
   // Returns the most bytes that activations have taken.
   size_t activation_bytes() const { return activations_.peak(); }
   // Returns the bytes that a dry run has counted, as DecodeBytes does.
@@ -192,8 +220,10 @@ class CudaOps : public DecoderOps {
   CudaOps(const CudaOpsContext& context, uint8_t* memory, ActivationArena activations,
           cudaStream_t stream, bool measures);
 
-  // All buffers of a step have the same number of rows, LinearCapacity(tokens): where they lie,
-  // first fit, is then the same at every size, and the largest step is the one that takes most.
+  // Takes memory of the arena. If there is none, the step fails: ResourceExhausted, and exceeded.
+  CudaRows Allocate(size_t bytes, int tokens);
+  // All buffers of a step have the same number of rows, LinearCapacity(tokens), so that what steps
+  // take changes with their tokens only where that does or where kernels change (StepsToMeasure).
   CudaRows TakeRows(size_t row_bytes, int tokens);
   CudaInputForm TakeForm(const CudaLinear& consumer, kernels::Scaling scaling, int tokens,
                          int rows_of_token = 1);
@@ -206,12 +236,15 @@ class CudaOps : public DecoderOps {
   // Multiplies rows by a weight that is expanded (expansion.h). `out`:
   // [tokens][linear.weight.rows].
   void MultiplyExpanded(const CudaLinear& linear, const CudaInputForm& in, kernels::Bf16* out);
-  // Launches a grouped linear of `tokens` rows x: pair p of `rows` reads row p / slots; without
-  // `rows` each row is of the only group. `out` says where its rows go, and in which type. Where
-  // experts read sorted rows, x is sorted, and the output may be.
-  void MultiplyGroups(const CudaLinear& linear, const kernels::Activation& x, int tokens, int slots,
-                      const kernels::GroupedRows* rows, std::optional<GateFunction> gate,
-                      const kernels::Activation& out, bool sorted_output = false);
+  // Multiplies `tokens` rows x. `out` says where the rows of the product go, and in which type.
+  void MultiplyFourBit(const FourBitLinear& linear, const kernels::Activation& x, int tokens,
+                       std::optional<GateFunction> gate, const kernels::Activation& out);
+  // The same of a mixture's experts: pair p of `rows` reads row p / slots. Where experts read
+  // sorted rows, x is sorted, and the output may be.
+  void MultiplyExperts(const CudaLinear& linear, const kernels::Activation& x, int tokens,
+                       int slots, const kernels::GroupedRows& rows,
+                       std::optional<GateFunction> gate, const kernels::Activation& out,
+                       bool sorted_output = false);
   // Gathers x, a row for `slots` pairs, into a row for each pair, in the order of the experts.
   CudaInputForm SortByExpert(const CudaLinear& experts, const kernels::Activation& x, int slots,
                              const kernels::GroupedRows& rows);
@@ -223,12 +256,17 @@ class CudaOps : public DecoderOps {
                     const kernels::GroupedRows& rows, GateFunction function, const CudaLinear& down,
                     const kernels::Activation& out);
   // The bytes of the weights of those of the mixture's experts that have one of `tokens` tokens.
-  int64_t TouchedBytes(const CudaLinear& linear, int tokens) const;
+  int64_t TouchedBytes(const ExpertsLinear& linear, int tokens) const;
   struct Routes;
   Routes Route(const MixtureWeights& weights, const RouterConfig& spec, const LinearInput& x);
   void CheckMixture(const MixtureWeights& weights, const RouterConfig& spec, GateFunction function);
   void DescribeMixture(const CudaLinear& gate_up, const CudaLinear& down);
-  kernels::KvPages Pages(int32_t layer) const;
+  // A layer's pages, and the block tables of its group. A dry run has neither.
+  struct LayerKv {
+    kernels::KvPages pages{};
+    kernels::BlockTables tables{};
+  };
+  LayerKv KvOf(int32_t layer) const;
   // Returns whether the only consumer makes its input itself, of what the op before has
   // (kernels::InputRow).
   bool MakesInput(Consumers consumers, int tokens) const;
@@ -300,6 +338,7 @@ class CudaOps : public DecoderOps {
 
   // The current step:
   const CudaStepInput* step_ = nullptr;
+  bool exceeded_ = false;
   // How many of its layers have used each of the context's plans.
   std::vector<uint32_t> attention_turns_;
   size_t mixture_ = 0;  // the number of the next mixture

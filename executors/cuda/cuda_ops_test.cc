@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "executors/cuda/cuda_model.h"
+#include "executors/cuda/expansion.h"
 #include "executors/cuda/op_shapes_test_util.h"
 #include "executors/models/model.h"
 #include "gtest/gtest.h"
@@ -95,51 +97,63 @@ TEST(CudaOpsTest, WindowsHavePlansOfTheirOwn) {
   EXPECT_EQ(sum(none) - sum(one), hidden);
 }
 
-// The arena is made for the largest step: no smaller one may take more.
-TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
+StepLimits LimitsOf(int most_rows, int most_tokens, int vocab) {
+  return {.max_num_seqs = most_rows,
+          .max_num_batched_tokens = most_tokens,
+          .max_model_len = 512,
+          .num_blocks = {},
+          .state = StateLayout::OnePool(16),
+          .vocab_size = vocab};
+}
+
+// Expects that of all steps that the limits allow, of one row and of rows that decode, the one that
+// takes most takes what the dry run says.
+void ExpectLargestOfAllSteps(const ModelConfig& shape, const Model& model,
+                             const CudaWeights& weights, const StepLimits& limits) {
+  const absl::StatusOr<size_t> largest = DryRun(model, shape, limits, weights);
+  CheckOk(largest.status());
+  const StepBuffers buffers{.max_logit_rows = StepBuffers::MaxLogitRows(limits)};
+  const CudaOpsContext context = ContextOf(weights, buffers, shape);
+  size_t most = 0;
+  const auto measure = [&](int rows, int tokens, int wanted) {
+    CudaStepInput step;
+    step.rows = rows;
+    step.tokens = tokens;
+    step.wanted = wanted;
+    step.max_row_tokens = tokens / rows;
+    const absl::StatusOr<size_t> bytes = ActivationBytes(model, context, step);
+    CheckOk(bytes.status());
+    ASSERT_LE(*bytes, *largest) << rows << " rows, " << tokens << " tokens";
+    most = std::max(most, *bytes);
+  };
+  for (int tokens = 1; tokens <= limits.max_num_batched_tokens; ++tokens) {
+    measure(1, tokens, tokens);
+    measure(1, tokens, 1);
+  }
+  for (int rows = 2; rows <= limits.max_num_seqs; ++rows) measure(rows, rows, rows);
+  EXPECT_EQ(most, *largest);
+}
+
+TEST(CudaOpsTest, NoStepTakesMoreThanTheDryRun) {
   const std::vector<ModelConfig> shapes = {Shape(576, 1536, 9, 3, 64, 49152),        // SmolLM2-135M
-                                           Shape(2048, 8192, 32, 8, 64, 128256),     // Llama-3.2-1B
                                            Shape(4096, 14336, 32, 8, 128, 128256),   // Llama-3-8B
-                                           Shape(4096, 12288, 32, 8, 128, 151936),   // Qwen3-8B
                                            Shape(8192, 28672, 64, 8, 128, 128256)};  // Llama-3-70B
   for (const ModelConfig& shape : shapes) {
     for (const kernels::Type type : {kernels::Type::kBf16, kernels::Type::kFp8}) {
       ShapesPlacer placer(shape, type);
       const auto model = LoadModel(shape, shape.context_length, placer);
       CheckOk(model.status());
-      const StepBuffers buffers{.max_logit_rows = 256};
-      const CudaOpsContext context = ContextOf(placer.weights, buffers, shape);
-      const auto bytes = [&](int rows, int row_tokens) {
-        CudaStepInput step;
-        step.rows = rows;
-        step.tokens = step.wanted = rows * row_tokens;
-        step.max_row_tokens = row_tokens;
-        const absl::StatusOr<size_t> taken = ActivationBytes(**model, context, step);
-        CheckOk(taken.status());
-        return *taken;
-      };
-      for (const int most : {64, 512, 2047, 8192}) {
-        const size_t largest = bytes(1, most);
-        for (int tokens = std::max(2, most - 300); tokens < most; ++tokens) {
-          ASSERT_LE(bytes(1, tokens), largest)
-              << shape.hidden_size << " wide, " << tokens << " of " << most << " tokens";
-        }
-      }
-      // Rows that decode: those for which attention appends keep more.
-      const int few = 512 / shape.layers[0].softmax().kv_heads;
-      for (const auto& [least, most] : {std::pair(2, few), std::pair(few + 1, 300)}) {
-        const size_t largest = bytes(most, 1);
-        for (int rows = least; rows < most; ++rows) {
-          ASSERT_LE(bytes(rows, 1), largest)
-              << shape.hidden_size << " wide, " << rows << " of " << most << " rows";
-        }
+      for (const int most : {64, 512, 2047}) {
+        SCOPED_TRACE(StrCat(shape.hidden_size, " wide, up to ", most, " tokens"));
+        ExpectLargestOfAllSteps(shape, **model, placer.weights,
+                                LimitsOf(std::min(most, 300), most, shape.vocab_size));
       }
     }
   }
 }
 
 // Experts with scales of blocks keep BF16 for small tiles and FP8 for large ones, so a step may
-// take more than one of more tokens. The largest steps know where tiles grow.
+// take more than one of more tokens. The steps that are measured know where tiles grow.
 TEST(CudaOpsTest, NoStepOfAMixtureTakesMoreThanTheDryRun) {
   for (const auto& [experts, chosen] : {std::pair(128, 8), {160, 8}, {60, 4}, {8, 2}}) {
     ModelConfig shape = Shape(2048, 768, 16, 4, 128, 1000);
@@ -151,32 +165,62 @@ TEST(CudaOpsTest, NoStepOfAMixtureTakesMoreThanTheDryRun) {
     const auto model = LoadModel(shape, shape.context_length, placer);
     CheckOk(model.status());
     for (CudaLinear& linear : placer.weights.linears) {
-      if (!linear.grouped.has_value()) continue;
+      auto* const of_experts = std::get_if<ExpertsLinear>(&linear.runner);
+      if (of_experts == nullptr) continue;
       linear.input = kernels::Scaling::kTokenGroup;
-      linear.grouped->scaling = kernels::WeightScaling::kBlock;
+      of_experts->chosen = chosen;
+      of_experts->weight.scaling = kernels::WeightScaling::kBlock;
     }
     for (const int most : {40, 64, 100, 128, 300}) {
-      const StepLimits limits{.max_num_seqs = 8,
-                              .max_num_batched_tokens = most,
-                              .max_model_len = 512,
-                              .num_blocks = 0,
-                              .block_size = 16,
-                              .vocab_size = 1000};
-      const absl::StatusOr<size_t> largest = DryRun(**model, shape, limits, placer.weights);
-      CheckOk(largest.status());
-      const StepBuffers buffers{.max_logit_rows = StepBuffers::MaxLogitRows(limits)};
-      const CudaOpsContext context = ContextOf(placer.weights, buffers, shape);
-      for (int tokens = 1; tokens <= most; ++tokens) {
-        CudaStepInput step;
-        step.rows = 1;
-        step.tokens = step.wanted = step.max_row_tokens = tokens;
-        const absl::StatusOr<size_t> bytes = ActivationBytes(**model, context, step);
-        CheckOk(bytes.status());
-        ASSERT_LE(*bytes, *largest)
-            << experts << " experts, " << tokens << " of " << most << " tokens";
-      }
+      SCOPED_TRACE(StrCat(experts, " experts, up to ", most, " tokens"));
+      ExpectLargestOfAllSteps(shape, **model, placer.weights, LimitsOf(8, most, 1000));
     }
   }
+}
+
+// Four-bit weights are expanded from some number of tokens on, which leaves the gate's product to
+// another kernel.
+TEST(CudaOpsTest, NoStepOfFourBitWeightsTakesMoreThanTheDryRun) {
+  const ModelConfig shape = Shape(4096, 14336, 32, 8, 128, 1000);
+  ShapesPlacer placer(shape, kernels::Type::kBf16);
+  const auto model = LoadModel(shape, shape.context_length, placer);
+  CheckOk(model.status());
+  for (CudaLinear& linear : placer.weights.linears) {
+    if (linear.rows == shape.vocab_size) continue;  // the head
+    linear.runner = FourBitLinear{
+        .weight = {.data = nullptr,
+                   .type = kernels::Type::kBf16,
+                   .groups = 1,
+                   .rows = linear.weight.rows,
+                   .stride = linear.weight.stride,
+                   .four_bit =
+                       kernels::FourBitFormat{.type = kernels::FourBitType::kInt4, .group = 128}},
+        .expansion = DescribeExpansion(linear.weight.rows, linear.weight.stride)};
+    if (linear.rows == 2 * shape.layers[0].ffn_size()) {
+      linear.gate = kernels::GateLayout::kInterleaved;
+    }
+  }
+  for (const int most : {64, 600, 1000}) {
+    SCOPED_TRACE(StrCat("up to ", most, " tokens"));
+    ExpectLargestOfAllSteps(shape, **model, placer.weights, LimitsOf(64, most, 1000));
+  }
+}
+
+// A step that finds no memory in the arena launches nothing and fails alone.
+TEST(CudaOpsTest, AStepWithoutMemoryLaunchesNothing) {
+  Layer layer(kernels::Type::kBf16);
+  CudaOps ops(layer.context, nullptr, /*bytes=*/0, nullptr);
+  ops.BeginStep(layer.step);
+  const Residual residual = ops.Embed(layer.weights.embedding, 1);
+  (void)ops.Norm(layer.weights.norm, residual, {layer.weights.output});
+  EXPECT_EQ(ops.TakeStatus().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ops.exceeded());
+  // CUDA has no memory for a kernel: the step does not fail alone.
+  ops.BeginStep(layer.step);
+  ops.Fail(absl::ResourceExhaustedError("CUDA error: out of memory"));
+  (void)ops.Embed(layer.weights.embedding, 1);
+  EXPECT_EQ(ops.TakeStatus().message(), "CUDA error: out of memory");
+  EXPECT_FALSE(ops.exceeded());
 }
 
 // Addends that the norm's kernel cannot add are added by a launch of their own.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fault_points.h"
@@ -16,6 +17,8 @@
 #include "executors/cuda/family_refusals_test_util.h"
 #include "executors/cuda/family_twins_test_util.h"
 #include "executors/models/family_reference.h"
+#include "executors/windows_test_util.h"
+#include "formats/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -232,6 +235,34 @@ TEST_F(CudaRanksTest, LongPromptsAreAddedInPieces) {
   EXPECT_LT(Distance(two, logprobs(1, 2000)), 0.32);
 }
 
+// Every rank has the same blocks of each group of layers.
+TEST_F(CudaRanksTest, BlocksBehindWindowsAreReleased) {
+  for (const char* const name : {"gpt_oss", "ministral"}) {
+    SCOPED_TRACE(name);
+    FamilyTwin twin = FamilyTwinOf(name);
+    twin.config = WithFactorsOfFour(Widened(twin.config));
+    const std::string path = WriteWindowTwin(std::move(twin), 20, Path(name));
+    CudaSpec device = Ranks(2);
+    device.max_num_seqs = 8 * kWindowSequences;
+    const auto kept = GenerateInWindows(*Load(path, device), /*release=*/false, 64);
+    ASSERT_EQ(Load(path, device)->info().limits.state.num_groups(), 2);
+    const auto expect_released = [&](const CudaSpec& spec) {
+      EXPECT_EQ(GenerateInWindows(*Load(path, spec), /*release=*/true, 16), kept);
+      ExpectForkSeesCopies(ForkTwoGroups(*Load(path, spec)));
+    };
+    expect_released(device);
+    device.enforce_eager = true;
+    expect_released(device);
+    if (GpuCount() < 2) continue;
+    CudaSpec real = Ranks(2, /*on_one_gpu=*/false);
+    real.max_num_seqs = device.max_num_seqs;
+    expect_released(real);
+    CheckOk(ArmFaultPoints("cuda.no_peer_access=1000"));  // over NCCL
+    expect_released(real);
+    DisarmFaultPoints();
+  }
+}
+
 // Real ranks give the bits of virtual ones.
 TEST_F(CudaRanksTest, GpusGiveTheBitsOfRanksOnOne) {
   if (GpuCount() < 2) GTEST_SKIP() << "there are not two GPUs";
@@ -268,7 +299,7 @@ TEST_F(CudaRanksTest, GpusMayDifferInFreeMemory) {
   const std::string path = ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16));
   CudaSpec device = Ranks(2, /*on_one_gpu=*/false);
   device.kv_cache_memory = 0;
-  const auto blocks = [&] { return Load(path, device)->info().kv.num_blocks; };
+  const auto blocks = [&] { return Load(path, device)->info().limits.num_blocks[0]; };
   const int32_t before = blocks();
   void* taken = nullptr;
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);

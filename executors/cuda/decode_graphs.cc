@@ -31,7 +31,7 @@ std::vector<int> BatchSizes(int most) {
 // microsecond if the first kernel releases the second early, as ours do (kernels/launch.cuh), and
 // costs a tenth behind a library's kernel. Our kernels are those with an incoming programmatic
 // edge.
-absl::Status ShapeEdges(cudaGraph_t captured, DecodeGraph& graph) {
+absl::Status ShapeEdges(cudaGraph_t captured, StepGraph& graph) {
   size_t size = 0;
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGraphGetEdges(captured, nullptr, nullptr, nullptr, &size),
                                     "counting a graph's edges"));
@@ -64,9 +64,16 @@ absl::Status ShapeEdges(cudaGraph_t captured, DecodeGraph& graph) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecodeGraph> CaptureOne(CudaModel& model, int size) {
+// Returns the size of a step of `rows` rows that have one token each and request its logits.
+CudaStepInput DecodeSize(int rows) {
   CudaStepInput input;
-  input.rows = input.tokens = input.wanted = size;
+  input.rows = input.tokens = input.wanted = rows;
+  return input;
+}
+
+}  // namespace
+
+absl::StatusOr<StepGraph> CaptureStep(CudaModel& model, const CudaStepInput& input) {
   cudaStream_t const stream = model.stream.get();
   MILLRACE_RETURN_IF_ERROR(ToStatus(
       cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture"));
@@ -78,7 +85,7 @@ absl::StatusOr<DecodeGraph> CaptureOne(CudaModel& model, int size) {
   const Graph graph(captured);
   MILLRACE_RETURN_IF_ERROR(launched);
   MILLRACE_RETURN_IF_ERROR(ToStatus(ended, "ending a capture"));
-  DecodeGraph result{.size = size};
+  StepGraph result;
   MILLRACE_RETURN_IF_ERROR(ShapeEdges(graph.get(), result));
   cudaGraphExec_t executable = nullptr;
   MILLRACE_RETURN_IF_ERROR(
@@ -87,8 +94,6 @@ absl::StatusOr<DecodeGraph> CaptureOne(CudaModel& model, int size) {
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGraphUpload(executable, stream), "uploading a graph"));
   return result;
 }
-
-}  // namespace
 
 namespace {
 
@@ -119,8 +124,9 @@ absl::Status RunStep(CudaModel& model, int rows, int max_row_tokens) {
   const StepLane& lane = model.lanes[0];
   cudaStream_t const stream = model.stream.get();
   StepPacker packer(model.info.limits);
-  PackedPlan packed = packer.Pack({}, rows, lane);
-  packed.input.max_row_tokens = max_row_tokens;
+  CudaStepInput size = DecodeSize(rows);
+  size.max_row_tokens = max_row_tokens;
+  const PackedPlan packed = packer.Pack({}, size, lane.words());
   MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model.buffers, stream));
   model.model->Forward(*model.ops, packed.input);
   MILLRACE_RETURN_IF_ERROR(model.ops->TakeStatus());
@@ -158,9 +164,9 @@ void DecodeGraphs::KeepCommonSizes(absl::Span<DecodeGraphs* const> ranks) {
 absl::Status DecodeGraphs::Capture(CudaModel& model) {
   for (const int size : BatchSizes(model.info.limits.max_num_seqs)) {
     MILLRACE_RETURN_IF_ERROR(RunPaddingStep(model, size, 1));
-    absl::StatusOr<DecodeGraph> graph = CaptureOne(model, size);
+    absl::StatusOr<StepGraph> graph = CaptureStep(model, DecodeSize(size));
     if (graph.ok()) {
-      graphs_.push_back(*std::move(graph));
+      graphs_.push_back({.size = size, .step = *std::move(graph)});
     } else {
       kLog.Warning("decode steps of ", size, " sequences have no graph of their own: ",
                    std::string(graph.status().message()));

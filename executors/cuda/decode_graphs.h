@@ -10,16 +10,25 @@
 
 namespace millrace::cuda {
 
-// The forward pass and sampler of a step with `size` rows that each have one token and request its
-// logits. Everything that differs between two such steps lies in memory that the graph reads.
-struct DecodeGraph {
-  int size;
+// The forward pass and sampler of steps of one size. Everything that differs between two such steps
+// lies in memory that the graph reads.
+struct StepGraph {
   GraphExec graph;
   // Edges between the graph's operations. At a programmatic edge, which joins two of our kernels,
   // the second is set up while the first ends (kernels/launch.cuh).
   int num_edges = 0;
   int num_programmatic_edges = 0;
 };
+
+// The graph of a step with `size` rows that each have one token and request its logits.
+struct DecodeGraph {
+  int size;
+  StepGraph step;
+};
+
+// Captures a step of this size. Its kernels must have run before, since loading one may wait for
+// the device. Launches nothing.
+absl::StatusOr<StepGraph> CaptureStep(CudaModel& model, const CudaStepInput& input);
 
 // Runs a step of `rows` padding rows of one token each and waits for it. This loads kernels, which
 // happens at their first launch and must delay neither a capture nor a client. The kernels are

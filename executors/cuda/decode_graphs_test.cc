@@ -37,8 +37,8 @@ TEST(DecodeGraphsTest, EveryKernelIsSetUpWhileTheOneBeforeItEnds) {
     for (const int size : {1, 2, 4}) {  // so few tokens use no library kernel
       const DecodeGraph* graph = graphs.Find(size);
       ASSERT_NE(graph, nullptr);
-      EXPECT_EQ(graph->num_edges, Launches(tiny.layers, fp8, size == 1) - 1) << size;
-      EXPECT_EQ(graph->num_programmatic_edges, graph->num_edges) << size;
+      EXPECT_EQ(graph->step.num_edges, Launches(tiny.layers, fp8, size == 1) - 1) << size;
+      EXPECT_EQ(graph->step.num_programmatic_edges, graph->step.num_edges) << size;
     }
   }
 }
@@ -54,9 +54,9 @@ TEST(DecodeGraphsTest, EdgesAtALibrarysKernelsArePlain) {
   DecodeGraphs graphs;
   CheckOk(graphs.Capture(**model));
   ASSERT_EQ(graphs.count(), 1);
-  const DecodeGraph* graph = graphs.Find(1);
-  EXPECT_EQ(graph->num_edges, Launches(tiny.layers, false, false) - 1);
-  EXPECT_EQ(graph->num_programmatic_edges, graph->num_edges - 2 * (4 * tiny.layers + 1));
+  const StepGraph& graph = graphs.Find(1)->step;
+  EXPECT_EQ(graph.num_edges, Launches(tiny.layers, false, false) - 1);
+  EXPECT_EQ(graph.num_programmatic_edges, graph.num_edges - 2 * (4 * tiny.layers + 1));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <variant>
 
 #include "base/status.h"
 #include "base/strings.h"
@@ -10,7 +11,7 @@
 #include "executors/cuda/operand_bytes.h"
 #include "executors/cuda/weights.h"
 #include "kernels/gemm/four_bit.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/gemm/grouped_linear.h"
 
 namespace millrace::cuda {
 namespace {
@@ -42,17 +43,18 @@ CudaExpansion DescribeExpansion(int64_t rows, int64_t stride) {
   return {.piece_rows = std::min(rows, RoundUp(fair, kernels::kFourBitRows))};
 }
 
-bool Expands(const CudaLinear& linear, int64_t tokens) {
-  return linear.expansion.has_value() && tokens >= kExpandFrom &&
-         kernels::sm90::ExpandingIsFaster(*linear.grouped, static_cast<int>(tokens));
+bool Expands(const FourBitLinear& linear, int64_t tokens) {
+  return tokens >= kExpandFrom &&
+         kernels::ExpandingIsFaster(linear.weight, static_cast<int>(tokens));
 }
 
 size_t ExpansionBytes(const CudaWeights& weights, int64_t max_tokens) {
   int64_t most = 0;
   if (max_tokens < kExpandFrom) return 0;
   for (const CudaLinear& linear : weights.linears) {
-    if (!linear.expansion.has_value()) continue;
-    most = std::max(most, Bf16Bytes(linear.expansion->piece_rows, linear.weight.stride));
+    const FourBitLinear* const four_bit = linear.four_bit();
+    if (four_bit == nullptr) continue;
+    most = std::max(most, Bf16Bytes(four_bit->expansion.piece_rows, linear.weight.stride));
   }
   return static_cast<size_t>(most);
 }
@@ -61,8 +63,9 @@ absl::Status MakeExpansion(CudaWeights& weights, kernels::LinearPlanner& planner
   const size_t bytes = ExpansionBytes(weights, planner.options().max_tokens);
   if (bytes == 0) return absl::OkStatus();
   for (CudaLinear& linear : weights.linears) {
-    if (!linear.expansion.has_value()) continue;
-    CudaExpansion& expansion = *linear.expansion;
+    auto* const four_bit = std::get_if<FourBitLinear>(&linear.runner);
+    if (four_bit == nullptr) continue;
+    CudaExpansion& expansion = four_bit->expansion;
     const int64_t last = linear.weight.rows % expansion.piece_rows;
     std::string error;
     expansion.plan = planner.Plan(DescOf(linear, expansion.piece_rows), &error);
@@ -82,8 +85,9 @@ absl::Status MakeExpansion(CudaWeights& weights, kernels::LinearPlanner& planner
 
 void CudaOps::MultiplyExpanded(const CudaLinear& linear, const CudaInputForm& in,
                                kernels::Bf16* out) {
-  const kernels::sm90::GroupedWeight& weight = *linear.grouped;
-  const CudaExpansion& expansion = *linear.expansion;
+  const auto& four_bit = std::get<FourBitLinear>(linear.runner);
+  const kernels::GroupedWeight& weight = four_bit.weight;
+  const CudaExpansion& expansion = four_bit.expansion;
   auto* const expanded = c_.weights->expansion.As<kernels::Bf16>();
   for (int64_t first = 0; first < weight.rows; first += expansion.piece_rows) {
     const int64_t rows = std::min(expansion.piece_rows, weight.rows - first);

@@ -13,8 +13,8 @@
 
 namespace millrace::cuda {
 
-struct CudaLinear;
 struct CudaWeights;
+struct FourBitLinear;
 
 // The fewest tokens of a step that may expand a weight. For up to 128 the plans of BF16 weights are
 // kernels that read weights before the kernel before them, which expands, has ended.
@@ -31,8 +31,8 @@ struct CudaExpansion {
 CudaExpansion DescribeExpansion(int64_t rows, int64_t stride);
 
 // Returns whether a step of so many tokens expands the linear's weight: where that is faster
-// (kernels/gemm/sm90/dense_tiles.h).
-bool Expands(const CudaLinear& linear, int64_t tokens);
+// (kernels::ExpandingIsFaster).
+bool Expands(const FourBitLinear& linear, int64_t tokens);
 
 // Returns the bytes of the workspace for steps of up to `max_tokens` tokens. The weights may be
 // without data.

@@ -30,15 +30,16 @@ TEST(ExpansionTest, PiecesFitTheWorkspace) {
 void MakeFourBit(CudaWeights& weights) {
   for (CudaLinear& linear : weights.linears) {
     if (linear.weight.rows == 1000) continue;  // the head
-    linear.grouped = {.data = nullptr,
-                      .type = kernels::Type::kBf16,
-                      .scaling = kernels::WeightScaling::kNone,
-                      .groups = 1,
-                      .rows = linear.weight.rows,
-                      .stride = linear.weight.stride,
-                      .four_bit = kernels::FourBitFormat{kernels::FourBitType::kInt4, 128}};
+    linear.runner = FourBitLinear{
+        .weight = {.data = nullptr,
+                   .type = kernels::Type::kBf16,
+                   .scaling = kernels::WeightScaling::kNone,
+                   .groups = 1,
+                   .rows = linear.weight.rows,
+                   .stride = linear.weight.stride,
+                   .four_bit = kernels::FourBitFormat{kernels::FourBitType::kInt4, 128}},
+        .expansion = DescribeExpansion(linear.weight.rows, linear.weight.stride)};
     linear.gate = linear.rows == 1024 ? kernels::GateLayout::kInterleaved : linear.gate;
-    linear.expansion = DescribeExpansion(linear.weight.rows, linear.weight.stride);
   }
 }
 

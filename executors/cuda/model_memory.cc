@@ -1,16 +1,20 @@
 #include "executors/cuda/model_memory.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <variant>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/cuda/expansion.h"
+#include "executors/models/model_state.h"
 #include "executors/models/parts.h"
-#include "executors/weights/shares.h"
 #include "kernels/attention/rope_append.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/moe/route.h"
 
 namespace millrace::cuda {
@@ -38,6 +42,105 @@ size_t KeptFree(const CudaSpec& device, const MemoryUse& memory) {
                              (1 - device.gpu_memory_utilization));
 }
 
+size_t RotationBytes(const ModelConfig& config, int positions) {
+  const RopeConfig* const rope = FirstRope(config);
+  if (rope == nullptr) return 0;
+  return sizeof(float2) * positions * (Served(*rope, positions).dimensions / 2);
+}
+
+// The memory of the routers of mixtures.
+struct RoutingSizes {
+  size_t touched;   // bytes
+  size_t counters;  // words
+  size_t words;
+  size_t bytes() const { return touched + words * 4; }
+};
+RoutingSizes RoutingSizesOf(size_t mixtures, const StepLimits& limits) {
+  const size_t counters = limits.max_num_batched_tokens / kernels::kRouteTokens + 2;
+  return {.touched = mixtures * sizeof(unsigned long long),
+          .counters = counters,
+          .words = counters + kernels::kMaxAssignedGroups + 2};
+}
+
+size_t RoutingBytes(const ModelConfig& config, const StepLimits& limits) {
+  const auto mixtures =
+      std::count_if(config.layers.begin(), config.layers.end(), [](const LayerConfig& layer) {
+        return std::holds_alternative<ExpertsFeedForward>(layer.feed_forward);
+      });
+  return mixtures == 0 ? 0 : RoutingSizesOf(mixtures, limits).bytes();
+}
+
+// The memory of attention: of each of the context's plans, and of all of them together.
+struct AttentionSizes {
+  size_t plan = 0;
+  size_t plans = 0;
+  size_t scratch = 0;
+};
+AttentionSizes AttentionSizesOf(const Model& model, const ModelConfig& config,
+                                const StepLimits& limits, const CudaOpsContext& context) {
+  AttentionSpec spec;
+  spec.num_heads = model.heads();
+  spec.num_kv_heads = model.kv_heads();
+  const int head_size = config.layers[0].softmax().head_size;  // SharedHeadShape
+  spec.window = context.attention_plans[0].window;  // what is taken does not depend on it
+  AttentionSizes sizes;
+  for (const CudaStepInput& input : StepsToMeasure(model, limits, *context.weights)) {
+    const kernels::AttentionStep step = AttentionStepOf(input, context, spec);
+    sizes.plan = std::max(sizes.plan, kernels::AttentionPlanBytes(step));
+    sizes.scratch = std::max(sizes.scratch, kernels::AttentionScratchBytes(step, head_size));
+  }
+  sizes.plan = (sizes.plan + 255) / 256 * 256;
+  sizes.plans = sizes.plan * context.attention_plans.size();
+  return sizes;
+}
+
+// Refuses a division of `bytes` that has no blocks but those of padding.
+absl::Status CheckBlocks(const CudaSpec& device, int64_t bytes, int64_t block_bytes,
+                         absl::Span<const int32_t> blocks) {
+  if (blocks[0] >= 1) return absl::OkStatus();  // or no group has any
+  return absl::InvalidArgumentError(
+      StrCat(device.kv_cache_memory == 0
+                 ? StrCat("gpu_memory_utilization is ", device.gpu_memory_utilization,
+                          ", which leaves ", bytes, " bytes for the KV cache")
+                 : StrCat("kv_cache_memory is ", bytes, " bytes"),
+             ", needed: at least two blocks of ", block_bytes));
+}
+
+// The choices of kernels by which steps of so many tokens differ in more than their tokens.
+class KernelChoices {
+ public:
+  explicit KernelChoices(const CudaWeights& weights) {
+    std::set<std::tuple<size_t, int64_t, int64_t>> seen;  // kinds and shapes
+    for (const CudaLinear& linear : weights.linears) {
+      if (!seen.emplace(linear.runner.index(), linear.weight.rows, linear.weight.stride).second) {
+        continue;
+      }
+      if (linear.four_bit() != nullptr) expanded_.push_back(linear.four_bit());
+      if (const auto* const experts = std::get_if<ExpertsLinear>(&linear.runner)) {
+        experts_.push_back(experts);
+      }
+    }
+  }
+
+  std::vector<int64_t> Of(int tokens) const {
+    std::vector<int64_t> choices = {
+        kernels::LinearCapacity(tokens),
+        std::distance(std::begin(kernels::kTokenBounds),
+                      std::lower_bound(std::begin(kernels::kTokenBounds),
+                                       std::end(kernels::kTokenBounds), tokens))};
+    for (const FourBitLinear* linear : expanded_) choices.push_back(Expands(*linear, tokens));
+    for (const ExpertsLinear* linear : experts_) {
+      choices.push_back(
+          kernels::DefaultGroupedConfig(linear->weight, tokens * linear->chosen).tile_tokens);
+    }
+    return choices;
+  }
+
+ private:
+  std::vector<const FourBitLinear*> expanded_;
+  std::vector<const ExpertsLinear*> experts_;
+};
+
 }  // namespace
 
 // A context for dry runs: what ops look at of a model, without memory.
@@ -61,8 +164,8 @@ absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
   const int positions = m.info.limits.max_model_len;
   const RopeConfig rope = Served(*FirstRope(config), positions);
   const int pairs = rope.dimensions / 2;
-  MILLRACE_ASSIGN_OR_RETURN(
-      m.rotations, DeviceMemory::Allocate(sizeof(float2) * positions * pairs, "rotations"));
+  MILLRACE_ASSIGN_OR_RETURN(m.rotations,
+                            DeviceMemory::Allocate(RotationBytes(config, positions), "rotations"));
   DeviceMemory factors;
   if (!rope.factors.empty()) {
     MILLRACE_ASSIGN_OR_RETURN(factors, DeviceMemory::Allocate(sizeof(float) * pairs, "rotations"));
@@ -85,33 +188,43 @@ absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
 
 // Takes the memory of the routers of mixtures, and gives it to the context.
 absl::Status MakeRoutingMemory(CudaModel& m, CudaOpsContext& context) {
-  const size_t touched = m.mixtures.size() * sizeof(unsigned long long);
-  const size_t counters = m.info.limits.max_num_batched_tokens / kernels::kRouteTokens + 2;
-  const size_t words = counters + kernels::kMaxAssignedGroups + 2;
-  MILLRACE_ASSIGN_OR_RETURN(m.routing, DeviceMemory::Allocate(touched + words * 4, "routing"));
+  const RoutingSizes sizes = RoutingSizesOf(m.mixtures.size(), m.info.limits);
+  MILLRACE_ASSIGN_OR_RETURN(m.routing, DeviceMemory::Allocate(sizes.bytes(), "routing"));
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaMemset(m.routing.data(), 0, m.routing.bytes()), "setting memory"));
   context.touched_experts = m.routing.As<unsigned long long>();
-  context.route_counters = reinterpret_cast<unsigned*>(m.routing.data() + touched);
-  context.group_offsets = reinterpret_cast<int32_t*>(context.route_counters + counters);
+  context.route_counters = reinterpret_cast<unsigned*>(m.routing.data() + sizes.touched);
+  context.group_offsets = reinterpret_cast<int32_t*>(context.route_counters + sizes.counters);
   return absl::OkStatus();
 }
 
-KvArena DescribeKv(const ModelConfig& config, const Model& model, const CudaSpec& device) {
+absl::Status CheckKvHeads(absl::Span<const int32_t> kv_heads) {
+  const auto [least, most] = std::minmax_element(kv_heads.begin(), kv_heads.end());
+  if (*least == *most) return absl::OkStatus();
+  return absl::UnimplementedError(
+      StrCat("a rank has ", *least, " kv heads of layer ", least - kv_heads.begin(), ", but ",
+             *most, " of layer ", most - kv_heads.begin(),
+             ", since their weights are divided by blocks of unequal sizes; allowed on the GPU: as "
+             "many of every layer (try a smaller tensor_parallel_size)"));
+}
+
+KvArena DescribeKv(const ModelConfig& config, const Model& model, const CudaSpec& device,
+                   int32_t max_model_len) {
+  const PageSpec pages = CudaPages(device.block_size, device.kv_cache_fp8, max_model_len);
   KvArena kv;
   kv.type = device.kv_cache_fp8 ? kernels::Type::kFp8 : kernels::Type::kBf16;
   kv.block_size = device.block_size;
   kv.kv_heads = model.kv_heads();
   kv.head_size = config.layers[0].softmax().head_size;  // SharedHeadShape
-  kv.layers = config.num_layers();
-  kv.block_elements = int64_t{2} * kv.kv_heads * kv.block_size * kv.head_size;
+  kv.block_elements = kv.kv_heads * pages.HeadBytes(kv.head_size) / kv.element_bytes();
+  kv.state = StateOf(config, model.layer_kv_heads(), pages);
+  kv.pools.resize(kv.state.layout.num_groups());
+  for (const LayerPlacement& placement : kv.state.placements) ++kv.pools[placement.group].layers;
   return kv;
 }
 
-// The largest steps of their kinds: all rows decode; as many as attention appends for; one row, or
-// all of them, fill the budget; as many tokens as experts' linears have tiles of one size for.
-std::vector<CudaStepInput> LargestSteps(const Model& model, const ModelConfig& config,
-                                        const StepLimits& limits, RankSpec rank) {
+std::vector<CudaStepInput> StepsToMeasure(const Model& model, const StepLimits& limits,
+                                          const CudaWeights& weights) {
   const auto step = [](int rows, int tokens, int max_row_tokens) {
     CudaStepInput input;
     input.rows = rows;
@@ -123,44 +236,23 @@ std::vector<CudaStepInput> LargestSteps(const Model& model, const ModelConfig& c
   const int tokens = limits.max_num_batched_tokens;
   // Attention that appends keeps the whole product.
   const int few = std::clamp(kernels::MostAppendingRows(model.heads(), model.kv_heads()), 1, rows);
-  // One token, too: its linears keep what they make their inputs of.
-  std::vector<CudaStepInput> steps = {step(1, 1, 1), step(few, few, 1), step(rows, rows, 1),
-                                      step(1, tokens, tokens), step(rows, tokens, tokens)};
-  std::set<int64_t> ends;  // in tokens
-  for (const LayerConfig& layer : config.layers) {
-    const auto* const experts = std::get_if<ExpertsFeedForward>(&layer.feed_forward);
-    if (experts == nullptr) continue;
-    const RouterConfig& router = experts->router;
-    const int64_t held = rank.expert_parallel
-                             ? std::max<int64_t>(DivideUnits(router.experts, 1, rank).count, 1)
-                             : router.experts;
-    for (const int tile : {8, 16, 32, 64}) {
-      ends.insert(kernels::sm90::MostGroupedPairs(static_cast<int>(held), tile) / router.chosen);
-    }
-  }
-  for (const int64_t end : ends) {
-    const int most = static_cast<int>(std::clamp<int64_t>(end, 1, tokens));
-    steps.push_back(step(1, most, most));
+  // Attention's own memory grows with the rows, too: with those of a graph's padding.
+  std::vector<CudaStepInput> steps = {step(few, few, 1), step(rows, rows, 1),
+                                      step(rows + kMaxPaddingRows, tokens, tokens)};
+  const KernelChoices choices(weights);
+  std::vector<int64_t> of_next = choices.Of(1);
+  for (int size = 1; size <= tokens; ++size) {
+    const std::vector<int64_t> of_size = std::exchange(of_next, choices.Of(size + 1));
+    if (of_size == of_next && size < tokens) continue;
+    steps.push_back(step(1, size, size));
+    if (size < few) steps.push_back(step(size, size, 1));
   }
   return steps;
 }
 
 // Gives the context's plans their memory.
 absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOpsContext& context) {
-  AttentionSpec spec;
-  spec.num_heads = m.model->heads();
-  spec.num_kv_heads = m.model->kv_heads();
-  const int head_size = config.layers[0].softmax().head_size;  // SharedHeadShape
-  spec.window = context.attention_plans[0].window;  // what is taken does not depend on it
-  size_t plan = 0;
-  size_t scratch = 0;
-  for (const CudaStepInput& input : LargestSteps(*m.model, config, m.info.limits, m.weights.rank)) {
-    const kernels::AttentionStep step = AttentionStepOf(input, context, spec);
-    plan = std::max(plan, kernels::AttentionPlanBytes(step));
-    scratch = std::max(scratch, kernels::AttentionScratchBytes(step, head_size));
-  }
-  plan = (plan + 255) / 256 * 256;
-  const size_t plans = plan * context.attention_plans.size();
+  const auto [plan, plans, scratch] = AttentionSizesOf(*m.model, config, m.info.limits, context);
   MILLRACE_ASSIGN_OR_RETURN(m.attention, DeviceMemory::Allocate(plans + scratch, "attention"));
   // No launch's turn, until there is a plan.
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemset(m.attention.data(), 0, plans), "setting memory"));
@@ -172,8 +264,9 @@ absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOp
 }
 
 // How many blocks the memory has room for: what the setting says, or what is left of the share.
-absl::StatusOr<int32_t> CountBlocks(const CudaSpec& device, const KvArena& kv, int sharers) {
-  const int64_t block_bytes = kv.block_bytes() * kv.layers;
+absl::StatusOr<std::vector<int32_t>> CountBlocks(const CudaSpec& device, const StepLimits& limits,
+                                                 const KvArena& kv, int sharers) {
+  const int64_t block_bytes = BytesOfABlockEach(kv.state.layout);
   int64_t bytes = device.kv_cache_memory;
   if (bytes == 0) {
     MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
@@ -181,74 +274,106 @@ absl::StatusOr<int32_t> CountBlocks(const CudaSpec& device, const KvArena& kv, i
             static_cast<int64_t>(KeptFree(device, memory) + sharers * kReservedBytes);
     bytes /= sharers;
   }
-  const int64_t blocks = bytes / block_bytes - 1;  // one is the padding block
-  if (blocks < 1) {
-    return absl::InvalidArgumentError(
-        StrCat(device.kv_cache_memory == 0
-                   ? StrCat("gpu_memory_utilization is ", device.gpu_memory_utilization,
-                            ", which leaves ", bytes, " bytes for the KV cache")
-                   : StrCat("kv_cache_memory is ", bytes, " bytes"),
-               ", needed: at least two blocks of ", block_bytes));
-  }
-  return static_cast<int32_t>(std::min<int64_t>(blocks, int64_t{1} << 30));
+  // One of each group is the padding block.
+  std::vector<int32_t> blocks =
+      DivideState(kv.state.layout, bytes - block_bytes,
+                  {.max_num_seqs = limits.max_num_seqs,
+                   .max_num_batched_tokens = limits.max_num_batched_tokens,
+                   .max_model_len = limits.max_model_len});
+  MILLRACE_RETURN_IF_ERROR(CheckBlocks(device, bytes, block_bytes, blocks));
+  return blocks;
 }
 
-// Refuses, before anything is read, a model that does not fit: ResourceExhausted, with the numbers.
-absl::Status CheckMemory(const CudaSpec& device, const KvArena& kv, const MemoryNeeds& of_rank,
-                         int sharers) {
+absl::StatusOr<MemoryPlan> PlanRank(const RankToPlan& rank) {
+  StepLimits limits = rank.limits;
+  const CudaWeights shapes = rank.placer.Shapes();
+  StepBuffers buffers;
+  buffers.max_logit_rows = StepBuffers::MaxLogitRows(limits);
+  const CudaOpsContext context =
+      DescribeContext(rank.config, limits.max_model_len, shapes, buffers);
+  MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
+                            MostActivationBytes(rank.model, limits, context));
+  MILLRACE_RETURN_IF_ERROR(CheckKvHeads(rank.model.layer_kv_heads()));
+  limits.state =
+      DescribeKv(rank.config, rank.model, rank.device, limits.max_model_len).state.layout;
+  const AttentionSizes attention = AttentionSizesOf(rank.model, rank.config, limits, context);
+  const size_t workspaces =
+      StepBuffers::Bytes(limits, rank.logits_stride, rank.logits_share) +
+      kMaxStepsInFlight * StepPacker::MaxWords(limits) * sizeof(int32_t) + attention.plans +
+      attention.scratch + RotationBytes(rank.config, limits.max_model_len) +
+      RoutingBytes(rank.config, limits) + kernels::LinearOptions{}.workspace_bytes +
+      ExpansionBytes(shapes, limits.max_num_batched_tokens) + rank.mailbox_bytes;
+  MemoryPlan plan{.weights = static_cast<int64_t>(rank.placer.bytes()),
+                  .activations = static_cast<int64_t>(activations),
+                  .workspaces = static_cast<int64_t>(workspaces),
+                  .graphs = kReservedBytes,
+                  .state = limits.state,
+                  .use = {.max_num_seqs = limits.max_num_seqs,
+                          .max_num_batched_tokens = limits.max_num_batched_tokens,
+                          .max_model_len = limits.max_model_len},
+                  .spare_blocks = 1};  // the padding block
+  if (const int64_t bytes = rank.device.kv_cache_memory; bytes != 0) {
+    plan.num_blocks = plan.Divide(bytes);
+    MILLRACE_RETURN_IF_ERROR(
+        CheckBlocks(rank.device, bytes, BytesOfABlockEach(plan.state), plan.num_blocks));
+  }
+  return plan;
+}
+
+absl::Status CheckMemory(const CudaSpec& device, const MemoryPlan& of_rank, int sharers) {
   MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
   const bool is_share = device.kv_cache_memory == 0;
-  const size_t cache = sharers * (is_share ? 2 * kv.block_bytes() * kv.layers + kReservedBytes
-                                           : static_cast<size_t>(device.kv_cache_memory));
+  const size_t cache = sharers * (is_share ? of_rank.LeastStateBytes() : device.kv_cache_memory);
   const size_t weights = sharers * of_rank.weights;
   const size_t activations = sharers * of_rank.activations;
-  const size_t steps = sharers * of_rank.steps;
-  const size_t expansion = sharers * of_rank.expansion;
+  const size_t workspaces = sharers * of_rank.workspaces;
+  const size_t graphs = sharers * of_rank.graphs;
   const size_t kept_free = KeptFree(device, memory);
-  const size_t needed = weights + activations + steps + expansion + cache;
+  const size_t needed = weights + activations + workspaces + graphs + cache;
   if (needed + kept_free <= memory.free) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      StrCat("the model needs ", needed / kMiB, " MiB of the GPU's memory: weights ",
-             weights / kMiB, ", activations ", activations / kMiB, ", logits and steps ",
-             steps / kMiB, expansion > 0 ? StrCat(", expanded weights ", expansion / kMiB) : "",
-             is_share ? ", KV cache and reserve at least " : ", KV cache (kv_cache_memory) ",
-             cache / kMiB, "; ", memory.free / kMiB, " MiB of ", memory.total / kMiB, " are free",
-             is_share ? StrCat(", and gpu_memory_utilization ", device.gpu_memory_utilization,
-                               " leaves ", kept_free / kMiB, " of them alone")
-                      : ""));
+  return absl::ResourceExhaustedError(StrCat(
+      "the model needs ", needed / kMiB, " MiB of the GPU's memory: weights ", weights / kMiB,
+      ", activations ", activations / kMiB, ", workspaces ", workspaces / kMiB, ", graphs ",
+      graphs / kMiB, is_share ? ", KV cache at least " : ", KV cache (kv_cache_memory) ",
+      cache / kMiB, "; ", memory.free / kMiB, " MiB of ", memory.total / kMiB, " are free",
+      is_share ? StrCat(", and gpu_memory_utilization ", device.gpu_memory_utilization, " leaves ",
+                        kept_free / kMiB, " of them alone")
+               : ""));
 }
 
 absl::Status MakeKv(const CudaSpec& device, CudaModel& m) {
-  m.kv.layer_bytes = (m.info.limits.num_blocks + int64_t{1}) * m.kv.block_bytes();
+  const std::vector<int32_t>& blocks = m.info.limits.num_blocks;
   MILLRACE_ASSIGN_OR_RETURN(m.kv_memory,
-                            DeviceMemory::Allocate(m.kv.layer_bytes * m.kv.layers, "the KV cache"));
-  m.kv.data = m.kv_memory.data();
-  m.info.kv = {
-      .block_size = device.block_size,
-      .num_blocks = m.info.limits.num_blocks,
-      .type = device.kv_cache_fp8 ? "fp8_e4m3" : "bfloat16 and float16",
-      .groups = {{.num_layers = m.kv.layers, .bytes_per_block = m.kv.block_bytes() * m.kv.layers}}};
+                            DeviceMemory::Allocate(m.kv.Bytes(blocks), "the KV cache"));
+  m.kv.Place(blocks, m.kv_memory.data());
+  m.info.kv_type = device.kv_cache_fp8 ? "fp8_e4m3" : "bfloat16 and float16";
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> DryRun(const Model& model, const ModelConfig& config,
-                              const StepLimits& limits, const CudaWeights& shapes) {
-  StepBuffers buffers;
-  buffers.max_logit_rows = StepBuffers::MaxLogitRows(limits);
-  const CudaOpsContext context = DescribeContext(config, limits.max_model_len, shapes, buffers);
+absl::StatusOr<size_t> MostActivationBytes(const Model& model, const StepLimits& limits,
+                                           const CudaOpsContext& context) {
   size_t most = 0;
-  for (const CudaStepInput& step : LargestSteps(model, config, limits, shapes.rank)) {
+  for (const CudaStepInput& step : StepsToMeasure(model, limits, *context.weights)) {
     MILLRACE_ASSIGN_OR_RETURN(const size_t bytes, ActivationBytes(model, context, step));
     most = std::max(most, bytes);
   }
   return most;
 }
 
+absl::StatusOr<size_t> DryRun(const Model& model, const ModelConfig& config,
+                              const StepLimits& limits, const CudaWeights& shapes) {
+  StepBuffers buffers;
+  buffers.max_logit_rows = StepBuffers::MaxLogitRows(limits);
+  return MostActivationBytes(model, limits,
+                             DescribeContext(config, limits.max_model_len, shapes, buffers));
+}
+
 void LogMemory(const CudaModel& m, size_t graph_bytes, const MemoryUse& now) {
   kLog.Info(m.device.name, " memory in MiB: weights ", m.weights.bytes() / kMiB, ", KV cache ",
-            m.kv_memory.bytes() / kMiB, " (", m.info.limits.num_blocks, " blocks of ",
-            m.info.limits.block_size, " tokens), activations ", m.activation_memory.bytes() / kMiB,
-            ", logits and steps ", m.buffers.memory.bytes() / kMiB, ", workspaces ",
+            m.kv_memory.bytes() / kMiB, " (",
+            DivisionText(m.info.limits.state, m.info.limits.num_blocks), "), activations ",
+            m.activation_memory.bytes() / kMiB, ", logits and steps ",
+            m.buffers.memory.bytes() / kMiB, ", workspaces ",
             (m.linear_workspace.bytes() + m.attention.bytes() + m.rotations.bytes()) / kMiB,
             ", expanded weights ", m.weights.expansion.bytes() / kMiB, ", graphs and kernels ",
             graph_bytes / kMiB, ", free ", now.free / kMiB, " of ", now.total / kMiB);

@@ -8,7 +8,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "executors/cuda/cuda_model.h"
+#include "executors/cuda/weights.h"
+#include "executors/memory_plan.h"
 
 namespace millrace::cuda {
 
@@ -22,28 +25,52 @@ absl::Status MakeRoutingMemory(CudaModel& m, CudaOpsContext& context);
 absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOpsContext& context);
 absl::Status MakeKv(const CudaSpec& device, CudaModel& m);
 
-// Returns the arena of the model's KV cache without its memory.
-KvArena DescribeKv(const ModelConfig& config, const Model& model, const CudaSpec& device);
+// Returns Unimplemented unless all layers have as many kv heads on a rank, of which it has
+// `kv_heads`, by layer: all pages of the cache are of one size.
+absl::Status CheckKvHeads(absl::Span<const int32_t> kv_heads);
 
-// Returns the largest steps of their kinds that a rank runs.
-std::vector<CudaStepInput> LargestSteps(const Model& model, const ModelConfig& config,
-                                        const StepLimits& limits, RankSpec rank);
+// Returns the arena of the model's KV cache, for sequences of up to `max_model_len` positions,
+// without its memory. Wants CheckKvHeads.
+KvArena DescribeKv(const ModelConfig& config, const Model& model, const CudaSpec& device,
+                   int32_t max_model_len);
 
-// Bytes that a rank needs.
-struct MemoryNeeds {
-  size_t weights;
-  size_t activations;
-  size_t steps;      // logits and steps
-  size_t expansion;  // the workspace that four-bit weights are expanded in
+// Returns steps of which one takes the most memory that any step does.
+//
+// Two steps of different tokens take the same, buffer by buffer, unless the rows of all buffers
+// (LinearCapacity), the kernels of linears (kTokenBounds), the tiles of experts or the expansion of
+// four-bit weights differ. Of every run of sizes in which none of these changes the largest is
+// here, alone and as rows that decode, which keep more as long as attention appends for them.
+std::vector<CudaStepInput> StepsToMeasure(const Model& model, const StepLimits& limits,
+                                          const CudaWeights& weights);
+
+// Returns the bytes of activations of the step that takes most, or what an op refused. Weights may
+// be without data and without plans: about as many then, since plans may save some.
+absl::StatusOr<size_t> MostActivationBytes(const Model& model, const StepLimits& limits,
+                                           const CudaOpsContext& context);
+
+// A rank whose weights are noted, and what its memory follows from.
+struct RankToPlan {
+  const CudaSpec& device;
+  const ModelConfig& config;
+  const StepLimits& limits;
+  const Model& model;
+  const CudaWeightPlacer& placer;
+  int64_t logits_stride;
+  int64_t logits_share;
+  int64_t mailbox_bytes;  // that other ranks write
 };
+
+// Returns the memory of the rank, by dry runs. Touches no device.
+absl::StatusOr<MemoryPlan> PlanRank(const RankToPlan& rank);
 
 // Refuses, before anything is read, ranks that do not fit the current device, which `sharers` ranks
 // share: ResourceExhausted, with the numbers.
-absl::Status CheckMemory(const CudaSpec& device, const KvArena& kv, const MemoryNeeds& of_rank,
-                         int sharers);
+absl::Status CheckMemory(const CudaSpec& device, const MemoryPlan& of_rank, int sharers);
 
-// Returns how many blocks each of `sharers` ranks on the current device has memory for.
-absl::StatusOr<int32_t> CountBlocks(const CudaSpec& device, const KvArena& kv, int sharers);
+// Returns how many blocks of each group each of `sharers` ranks on the current device has memory
+// for.
+absl::StatusOr<std::vector<int32_t>> CountBlocks(const CudaSpec& device, const StepLimits& limits,
+                                                 const KvArena& kv, int sharers);
 
 }  // namespace millrace::cuda
 

@@ -50,7 +50,9 @@ class ShapesPlacer : public DecoderPlacer {
   }
   absl::StatusOr<VectorId> Vector(const std::string&, const Share&) override { return VectorId{0}; }
   absl::StatusOr<LinearId> Router(const RouterNames&) override {
-    return Add(8, config_.hidden_size, kernels::Type::kBf16);
+    const LinearId id = Add(8, config_.hidden_size, kernels::Type::kBf16);
+    weights.linears.back().runner = RouterLinear{};
+    return id;
   }
   absl::StatusOr<LinearId> GatedExperts(const ExpertNames&, const Share& experts,
                                         const Share& share) override {
@@ -88,14 +90,15 @@ class ShapesPlacer : public DecoderPlacer {
 
   LinearId Grouped(LinearId id, const Share& experts) {
     CudaLinear& linear = weights.linears[static_cast<size_t>(id)];
-    linear.chosen = 2;
-    linear.all_experts = static_cast<int>(experts.total);
-    linear.grouped = {.data = nullptr,
-                      .type = linear.weight.type,
-                      .scaling = linear.weight.scaling,
-                      .groups = static_cast<int>(experts.count),
-                      .rows = linear.weight.rows,
-                      .stride = linear.weight.stride};
+    linear.runner = ExpertsLinear{.weight = {.data = nullptr,
+                                             .type = linear.weight.type,
+                                             .scaling = linear.weight.scaling,
+                                             .groups = static_cast<int>(experts.count),
+                                             .rows = linear.weight.rows,
+                                             .stride = linear.weight.stride},
+                                  .chosen = 2,
+                                  .first_expert = 0,
+                                  .all_experts = static_cast<int>(experts.total)};
     return id;
   }
 
@@ -135,7 +138,7 @@ struct Layer {
       : placer(config, type),
         weights(PlaceLayer(placer, config.layers[0].ffn_size())),
         request{.norm = weights.norm,
-                .attention = AttentionSpecs(config, config.context_length)[0]},
+                .attention = AttentionSpecOf(config.layers[0].softmax(), config.context_length)},
         context(ContextOf(placer.weights, buffers, config)) {
     context.rope = request.attention.rope;
     step.rows = step.tokens = step.wanted = 3;

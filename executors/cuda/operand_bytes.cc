@@ -36,7 +36,7 @@ int64_t BytesOf(const kernels::Weight& weight) {
          scales * static_cast<int64_t>(sizeof(float));
 }
 
-int64_t BytesOf(const kernels::sm90::GroupedWeight& weight) {
+int64_t BytesOf(const kernels::GroupedWeight& weight) {
   if (weight.four_bit.has_value()) {
     return weight.groups * weight.four_bit->Bytes(weight.rows, weight.stride);
   }

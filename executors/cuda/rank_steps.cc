@@ -1,7 +1,11 @@
 #include "executors/cuda/rank_steps.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/cuda/ranges.h"
@@ -11,7 +15,9 @@
 namespace millrace::cuda {
 namespace {
 
-// Returns whether every row decodes one token. Only such steps are captured as graphs.
+constexpr Logger kLog(LogComponent::kExecutors);
+
+// Returns whether every row decodes one token. Graphs of such steps are captured at the load.
 bool IsDecode(const StepPlan& plan) {
   for (const StepRow& row : plan.rows) {
     if (row.num_tokens != 1 || row.logits.size() != 1) return false;
@@ -27,13 +33,67 @@ kernels::Nccl* NcclOf(const CudaModel& model) {
 
 }  // namespace
 
+std::optional<CudaStepInput> RankSteps::MixedSize(const StepPlan& plan) const {
+  // Over NCCL a first collective of a size may connect ranks, which cannot be captured.
+  if (IsDecode(plan) || NcclOf(*model_) != nullptr) return std::nullopt;
+  return PaddedSize(SizeOf(plan), model_->info.limits, graph_tokens_);
+}
+
+RankSteps::Way RankSteps::WayOf(const StepPlan& plan) const {
+  Way way{.size = SizeOf(plan)};
+  if (const std::optional<CudaStepInput> mixed = MixedSize(plan)) {
+    if (!mixed_graphs_->GivenUp(*mixed)) way = {*mixed, mixed_graphs_->Find(*mixed)};
+  } else if (IsDecode(plan)) {
+    if (const DecodeGraph* const decode = graphs_->Find(way.size.rows)) {
+      way.size.rows = way.size.tokens = way.size.wanted = decode->size;
+      way.graph = &decode->step;
+    }
+  }
+  return way;
+}
+
+bool RankSteps::CountStep(const StepPlan& plan) {
+  const std::optional<CudaStepInput> size = MixedSize(plan);
+  return size.has_value() && mixed_graphs_->Count(*size);
+}
+
+bool RankSteps::CaptureGraph(const StepPlan& plan) {
+  const std::optional<CudaStepInput> size = MixedSize(plan);
+  if (!size.has_value() || !UseDevice(model_->device.index).ok()) return false;
+  const Range range("capture");
+  // Ranks do not meet in a capture, which launches nothing.
+  RankGroup* const group =
+      model_->peers == nullptr ? nullptr : std::exchange(model_->peers->group, nullptr);
+  absl::StatusOr<StepGraph> graph = CaptureStep(*model_, *size);
+  if (model_->peers != nullptr) model_->peers->group = group;
+  const std::string what =
+      StrCat("steps with prompts of ", size->tokens, " tokens and ", size->wanted, " logits");
+  if (!graph.ok()) {
+    kLog.Warning(what, " have no graph: ", std::string(graph.status().message()));
+    (void)cudaGetLastError();
+    return false;
+  }
+  mixed_graphs_->Add(*size, *std::move(graph));
+  kLog.Debug("captured a CUDA graph of ", what, ", ", mixed_graphs_->count(), " of up to ",
+             MixedGraphs::kMostGraphs);
+  return true;
+}
+
+void RankSteps::GiveUpGraph(const StepPlan& plan) {
+  if (const std::optional<CudaStepInput> size = MixedSize(plan)) mixed_graphs_->GiveUp(*size);
+}
+
 absl::Status RankSteps::Launch(const StepPlan& plan, int lane, bool fetches, StepFault fault) {
   MILLRACE_RETURN_IF_ERROR(UseDevice(model_->device.index));
-  const int rows = static_cast<int>(plan.rows.size());
-  const DecodeGraph* graph = IsDecode(plan) ? graphs_->Find(rows) : nullptr;
-  MILLRACE_ASSIGN_OR_RETURN(const PackedPlan packed,
-                            Upload(plan, lane, graph != nullptr ? graph->size : rows));
-  MILLRACE_RETURN_IF_ERROR(Compute(packed, graph));
+  const Way way = WayOf(plan);
+  MILLRACE_ASSIGN_OR_RETURN(const PackedPlan packed, Upload(plan, lane, way.size));
+  exceeded_[lane] = absl::OkStatus();
+  if (absl::Status status = Compute(packed, way.graph); !status.ok()) {
+    // Ranks that stopped at different collectives would sum what does not belong together.
+    const bool alone = model_->peers == nullptr;
+    if (way.graph != nullptr || !alone || !model_->ops->exceeded()) return status;
+    exceeded_[lane] = std::move(status);
+  }
   MILLRACE_RETURN_IF_ERROR(LaunchFault(fault));
   const Range range("download");
   return model_->lanes[lane].Download(model_->buffers, fetches ? packed.input.wanted : 0,
@@ -76,10 +136,11 @@ void RankSteps::AbortNccl() const {
   if (kernels::Nccl* const nccl = NcclOf(*model_)) nccl->Abort();
 }
 
-absl::StatusOr<PackedPlan> RankSteps::Upload(const StepPlan& plan, int lane_index, int rows) {
+absl::StatusOr<PackedPlan> RankSteps::Upload(const StepPlan& plan, int lane_index,
+                                             const CudaStepInput& size) {
   const Range range("upload");
   const StepLane& lane = model_->lanes[lane_index];
-  PackedPlan packed = packer_.Pack(plan, rows, lane);
+  PackedPlan packed = packer_.Pack(plan, size, lane.words());
   if (packed.late_masks) ++late_steps_[lane_index];
   packed.step.masks_wanted = late_steps_[lane_index];
   std::vector<std::optional<int32_t>>& tops = tops_[lane_index];
@@ -89,11 +150,11 @@ absl::StatusOr<PackedPlan> RankSteps::Upload(const StepPlan& plan, int lane_inde
   if (packed.masks > 0 && !packed.late_masks) {
     MILLRACE_RETURN_IF_ERROR(lane.SendMasks(plan, model_->buffers, model_->stream.get()));
   }
-  if (packed.copies > 0) MILLRACE_RETURN_IF_ERROR(CopyBlocks(lane, packed.copies));
+  if (!plan.moves.empty()) MILLRACE_RETURN_IF_ERROR(CopyBlocks(plan, packed.step));
   return packed;
 }
 
-absl::Status RankSteps::Compute(const PackedPlan& packed, const DecodeGraph* graph) {
+absl::Status RankSteps::Compute(const PackedPlan& packed, const StepGraph* graph) {
   const Range range("launch");
   if (graph != nullptr) {
     return ToStatus(cudaGraphLaunch(graph->graph.get(), model_->stream.get()), "launching a graph");
@@ -103,18 +164,27 @@ absl::Status RankSteps::Compute(const PackedPlan& packed, const DecodeGraph* gra
   return model_->ops->TakeStatus();
 }
 
-absl::Status RankSteps::CopyBlocks(const StepLane& lane, int count) {
+absl::Status RankSteps::CopyBlocks(const StepPlan& plan, const kernels::PackedStep& step) {
   const KvArena& kv = model_->kv;
-  return ToStatus(
-      kernels::LaunchCopyBlocks({.arena = kv.data,
-                                 .layer_stride = kv.layer_bytes,
-                                 .block_stride = kv.block_bytes(),
-                                 .block_bytes = kv.block_bytes(),
-                                 .layers = kv.layers,
-                                 .pairs = reinterpret_cast<const int2*>(lane.device_words()),
-                                 .count = count},
-                                model_->stream.get()),
-      "copying blocks");
+  const int32_t* const words = step.words + kernels::StepLayout(step.counts).copies;
+  const int2* pairs = reinterpret_cast<const int2*>(words);
+  for (int group = 0; group < std::ssize(kv.pools); ++group) {
+    const auto count = static_cast<int>(
+        std::count_if(plan.moves.begin(), plan.moves.end(),
+                      [group](const StateMove& move) { return move.group == group; }));
+    const KvArena::Pool& pool = kv.pools[group];
+    MILLRACE_RETURN_IF_ERROR(ToStatus(kernels::LaunchCopyBlocks({.arena = pool.data,
+                                                                 .layer_stride = pool.layer_bytes,
+                                                                 .block_stride = kv.block_bytes(),
+                                                                 .block_bytes = kv.block_bytes(),
+                                                                 .layers = pool.layers,
+                                                                 .pairs = pairs,
+                                                                 .count = count},
+                                                                model_->stream.get()),
+                                      "copying blocks"));
+    pairs += count;
+  }
+  return absl::OkStatus();
 }
 
 void RankSteps::Collect(const StepPlan& plan, int lane_index, std::vector<Sampled>* all) const {

@@ -10,20 +10,18 @@
 namespace millrace::cuda {
 namespace {
 
-using kernels::PackedStep;
 using kernels::SampleResult;
 using kernels::SampleRow;
 using kernels::SampleTop;
 using kernels::SlotSampling;
+using kernels::StepCounts;
+using kernels::StepLayout;
 using kernels::TokenBias;
 
 constexpr size_t kAlignment = 256;
 constexpr int kMaxLogitRows = 512;  // per pass: 512 rows of 131,072 tokens take 268 MB
-constexpr size_t kSamplingWords = sizeof(SlotSampling) / sizeof(int32_t);
 
-int MaxBlocks(const StepLimits& limits) {
-  return (limits.max_model_len + limits.block_size - 1) / limits.block_size;
-}
+int MaxBlocks(const StepLimits& limits) { return limits.state.BlocksFor(limits.max_model_len); }
 
 int MaskWords(const StepLimits& limits) { return (limits.vocab_size + 31) / 32; }
 
@@ -47,8 +45,9 @@ class Layout {
 size_t LayOut(const StepLimits& limits, int64_t logits_share, uint8_t* base, StepBuffers* b,
               int32_t** counts) {
   Layout layout(base);
-  const size_t rows = limits.max_num_seqs;
-  const size_t slots = rows + 1;
+  const size_t seqs = limits.max_num_seqs;
+  const size_t rows = seqs + kMaxPaddingRows;
+  const auto slots = static_cast<size_t>(b->slots);
   const size_t tokens = limits.max_num_batched_tokens;
   const size_t logits = static_cast<size_t>(b->max_logit_rows) * b->logits_stride;
   uint8_t* workspace = nullptr;
@@ -60,7 +59,7 @@ size_t LayOut(const StepLimits& limits, int64_t logits_share, uint8_t* base, Ste
   layout.Place(&b->arrays.row_slot, rows);
   layout.Place(&b->arrays.wanted_token, tokens);
   layout.Place(&b->arrays.samples, tokens);
-  layout.Place(&b->arrays.block_tables, slots * b->arrays.table_stride);
+  layout.Place(&b->arrays.block_tables, limits.state.num_groups() * slots * b->arrays.table_stride);
   layout.Place(&b->arrays.sampling, slots);
   layout.Place(&b->arrays.biases, slots * b->arrays.biases_stride);
   layout.Place(&b->arrays.history, slots * b->arrays.history_stride);
@@ -72,7 +71,7 @@ size_t LayOut(const StepLimits& limits, int64_t logits_share, uint8_t* base, Ste
     layout.Place(&b->logit_share, static_cast<size_t>(b->max_logit_rows) * logits_share);
   }
   layout.Place(&workspace, kernels::SampleWorkspaceBytes(b->max_logit_rows, limits.vocab_size));
-  layout.Place(&b->masks, kMaxStepsInFlight * rows * b->mask_words);
+  layout.Place(&b->masks, kMaxStepsInFlight * seqs * b->mask_words);
   layout.Place(&b->arrays.masks_wanted, kMaxStepsInFlight);
   layout.Place(&b->masks_ready, kMaxStepsInFlight);
   layout.Place(&b->results, tokens);
@@ -84,6 +83,7 @@ size_t LayOut(const StepLimits& limits, int64_t logits_share, uint8_t* base, Ste
 // Returns buffers that know their sizes and have no memory.
 StepBuffers WithSizes(const StepLimits& limits, int64_t logits_stride) {
   StepBuffers b;
+  b.slots = int64_t{limits.max_num_seqs} + 1;
   b.arrays.table_stride = MaxBlocks(limits);
   b.arrays.biases_stride = kMaxBiases;
   b.arrays.history_stride = limits.max_model_len;
@@ -112,8 +112,24 @@ SlotSampling DeviceSampling(const SamplingParams& params, int32_t prompt_tokens)
           .typical_p = params.typical_p};
 }
 
-// Packs each start's banned tokens and then its biases. Returns the next free word.
-int32_t* PackBiases(const StepPlan& plan, int32_t* out, int* count) {
+// Returns the elements of the plan's arrays, padded to `size`.
+StepCounts CountsOf(const StepPlan& plan, const CudaStepInput& size) {
+  StepCounts n = {.copies = static_cast<int>(plan.moves.size()),
+                  .rows = size.rows,
+                  .host_tokens = static_cast<int>(plan.tokens.size()),
+                  .wanted = size.wanted,
+                  .starts = static_cast<int>(plan.starts.size())};
+  for (const StepRow& row : plan.rows) n.appends += row.blocks.size();
+  for (const SlotStart& start : plan.starts) {
+    n.biases +=
+        static_cast<int>(start.sampling->banned_tokens.size() + start.sampling->logit_bias.size());
+    n.history += start.history.size();
+  }
+  return n;
+}
+
+// Packs each start's banned tokens and then its biases.
+void PackBiases(const StepPlan& plan, int32_t* out) {
   for (const SlotStart& start : plan.starts) {
     int32_t index = 0;
     const auto put = [&](Token token, float bias) {
@@ -121,12 +137,10 @@ int32_t* PackBiases(const StepPlan& plan, int32_t* out, int* count) {
       *out++ = index++;
       *out++ = token;
       *out++ = std::bit_cast<int32_t>(bias);
-      ++*count;
     };
     for (const Token token : start.sampling->banned_tokens) put(token, 0);
     for (const LogitBias& biased : start.sampling->logit_bias) put(biased.token, biased.bias);
   }
-  return out;
 }
 
 absl::Status CopyToDevice(const void* from, size_t bytes, void* to) {
@@ -169,10 +183,14 @@ absl::StatusOr<StepBuffers> StepBuffers::Make(const StepLimits& limits, int64_t 
   return b;
 }
 
-absl::Status StepBuffers::SetPaddingBlock(const StepLimits& limits, BlockId block) const {
-  const std::vector<int32_t> blocks(arrays.table_stride, block);
-  return CopyToDevice(blocks.data(), blocks.size() * sizeof(int32_t),
-                      arrays.block_tables + limits.max_num_seqs * arrays.table_stride);
+absl::Status StepBuffers::SetPaddingBlocks(const StepLimits& limits) const {
+  for (int group = 0; group < limits.state.num_groups(); ++group) {
+    const std::vector<int32_t> blocks(arrays.table_stride, limits.num_blocks[group]);
+    int32_t* const table =
+        arrays.block_tables + (group * slots + limits.max_num_seqs) * arrays.table_stride;
+    MILLRACE_RETURN_IF_ERROR(CopyToDevice(blocks.data(), blocks.size() * sizeof(int32_t), table));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepLane> StepLane::Make(const StepLimits& limits, int index) {
@@ -198,17 +216,7 @@ absl::Status StepLane::SendMasks(const StepPlan& plan, const StepBuffers& buffer
                                  cudaStream_t stream) const {
   uint32_t* to = masks_.As<uint32_t>();
   for (const WantedLogits& wanted : plan.logits) {
-    if (wanted.mask == nullptr && wanted.late_mask == nullptr) continue;
-    const SampleMask* const mask =
-        wanted.mask != nullptr ? wanted.mask.get() : wanted.late_mask->Wait();
-    if (mask == nullptr) {  // what is sampled is dropped
-      to = std::fill_n(to, buffers.mask_words, ~0U);
-      continue;
-    }
-    const auto words = std::min(mask->size(), static_cast<size_t>(buffers.mask_words));
-    std::copy_n(mask->begin(), words, to);
-    std::fill(to + words, to + buffers.mask_words, 0);
-    to += buffers.mask_words;
+    if (wanted.mask != nullptr) to = std::copy(wanted.mask->begin(), wanted.mask->end(), to);
   }
   const uint32_t* const from = masks_.As<uint32_t>();
   return ToStatus(
@@ -265,120 +273,151 @@ absl::Status StepLane::Failure() const {
 StepPacker::StepPacker(const StepLimits& limits) : limits_(limits), slots_(limits.max_num_seqs) {}
 
 size_t StepPacker::MaxWords(const StepLimits& limits) {
-  const size_t rows = limits.max_num_seqs;
-  const size_t tokens = limits.max_num_batched_tokens;
-  return 2 * rows                         // copies
-         + 4 * rows + 1                   // rows
-         + tokens                         // host tokens
-         + 4 * tokens                     // wanted
-         + 3 * rows * MaxBlocks(limits)   // appends
-         + 4 * rows * kMaxBiases          // biases
-         + 3 * limits.max_model_len       // history
-         + rows + rows * kSamplingWords;  // starts
+  const int slots = limits.max_num_seqs;
+  const int groups = limits.state.num_groups();
+  return StepLayout({.copies = groups * slots,
+                     .rows = slots + kMaxPaddingRows,
+                     .host_tokens = limits.max_num_batched_tokens,
+                     .wanted = limits.max_num_batched_tokens,
+                     .appends = groups * slots * MaxBlocks(limits),
+                     .biases = slots * kMaxBiases,
+                     .history = limits.max_model_len,
+                     .starts = slots})
+      .end;
 }
 
-PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, const StepLane& lane) {
-  PackedPlan packed;
-  int32_t* const host = lane.host_words();
-  const int32_t* const device = lane.device_words();
-  int32_t* out = host;
-  const auto put = [&out](int32_t word) { *out++ = word; };
-  packed.copies = static_cast<int>(plan.copies.size());
-  for (const BlockCopy& copy : plan.copies) {
-    put(copy.src);
-    put(copy.dst);
+CudaStepInput SizeOf(const StepPlan& plan) {
+  CudaStepInput size;
+  size.rows = static_cast<int>(plan.rows.size());
+  for (const StepRow& row : plan.rows) {
+    size.tokens += row.num_tokens;
+    size.max_row_tokens = std::max(size.max_row_tokens, row.num_tokens);
+    size.wanted += row.logits.size();
   }
+  return size;
+}
+
+PackedPlan StepPacker::Pack(const StepPlan& plan, const CudaStepInput& size,
+                            const LaneWords& words) {
   for (const SlotStart& start : plan.starts) {
     slots_[start.slot] = {.num_blocks = 0, .top_logprobs = start.sampling->top_logprobs};
   }
-  const int real_rows = static_cast<int>(plan.rows.size());
-  CudaStepInput& input = packed.input;
-  input.rows = rows;
-  packed.step = {.words = device + (out - host),
-                 .rows = rows,
-                 .tokens = 0,
-                 .host_tokens = static_cast<int>(plan.tokens.size()),
-                 .wanted = 0,
-                 .appends = 0,
-                 .biases = 0,
-                 .history = 0,
-                 .starts = static_cast<int>(plan.starts.size()),
-                 .mask_set = lane.index()};
-  for (const StepRow& row : plan.rows) {
-    put(input.tokens);
-    input.tokens += row.num_tokens;
-    input.max_row_tokens = std::max(input.max_row_tokens, row.num_tokens);
-    input.wanted += row.logits.size();
-  }
-  const int fill = rows - real_rows;
-  for (int i = 0; i < fill; ++i) put(input.tokens++);
-  put(input.tokens);
-  for (const StepRow& row : plan.rows) put(row.start);
-  out = std::fill_n(out, fill, 0);
-  for (const StepRow& row : plan.rows) put(row.slot);
-  out = std::fill_n(out, fill, limits_.max_num_seqs);
-  for (const StepRow& row : plan.rows) {
-    put(row.sampled_by.has_value() ? PackedStep::kSampled : row.tokens.begin);
-  }
-  out = std::fill_n(out, fill, PackedStep::kSampled);
-  out = std::copy(plan.tokens.begin(), plan.tokens.end(), out);
-
-  int32_t* wanted_token = out;
-  int32_t* wanted_row = wanted_token + input.wanted + fill;
-  int32_t* wanted_target = wanted_row + input.wanted + fill;
-  int32_t* wanted_mask = wanted_target + input.wanted + fill;
-  const int first_mask = lane.index() * limits_.max_num_seqs;
-  int first = 0;
-  for (int r = 0; r < real_rows; ++r) {
-    const StepRow& row = plan.rows[r];
-    for (int32_t at = row.logits.begin; at < row.logits.end; ++at) {
-      *wanted_token++ = first + plan.logits[at].offset;
-      *wanted_row++ = r;
-      *wanted_target++ = plan.logits[at].target.value_or(PackedStep::kSample);
-      const bool late = plan.logits[at].late_mask != nullptr;
-      const bool masked = late || plan.logits[at].mask != nullptr;
-      *wanted_mask++ = masked ? first_mask + packed.masks++ : PackedStep::kUnmasked;
-      packed.late_masks = packed.late_masks || late;
-      packed.tops = packed.tops || slots_[row.slot].top_logprobs.value_or(0) > 0;
-    }
-    first += row.num_tokens;
-  }
-  for (int i = 0; i < fill; ++i) {
-    *wanted_token++ = first + i;
-    *wanted_row++ = real_rows + i;
-    *wanted_target++ = PackedStep::kSample;
-    *wanted_mask++ = PackedStep::kUnmasked;
-  }
-  out = wanted_mask;
-  input.wanted += fill;
-  packed.step.tokens = input.tokens;
-  packed.step.wanted = input.wanted;
-
-  for (const StepRow& row : plan.rows) {
-    for (int32_t at = row.blocks.begin; at < row.blocks.end; ++at) {
-      put(row.slot);
-      put(slots_[row.slot].num_blocks++);
-      put(plan.blocks[at]);
-      ++packed.step.appends;
-    }
-  }
-  out = PackBiases(plan, out, &packed.step.biases);
+  const StepCounts counts = CountsOf(plan, size);
+  const StepLayout at(counts);
+  PackedPlan packed = {.step = {.words = words.device,
+                                .counts = counts,
+                                .tokens = size.tokens,
+                                .mask_set = words.lane},
+                       .input = size,
+                       .words = static_cast<size_t>(at.end)};
+  int32_t* const host = words.host;
+  PackMoves(plan, host + at.copies);
+  PackRows(plan, size, at, host);
+  PackWanted(plan, size, at, words, &packed);
+  PackAppends(plan, host + at.appends);
+  PackBiases(plan, host + at.biases);
+  int32_t* out = host + at.history;
+  const auto put = [&out](int32_t word) { *out++ = word; };
   for (const SlotStart& start : plan.starts) {
-    for (int32_t at = start.history.begin; at < start.history.end; ++at) {
+    for (int32_t i = start.history.begin; i < start.history.end; ++i) {
       put(start.slot);
-      put(at - start.history.begin);
-      put(plan.history[at]);
-      ++packed.step.history;
+      put(i - start.history.begin);
+      put(plan.history[i]);
     }
   }
+  out = host + at.start_slots;
   for (const SlotStart& start : plan.starts) put(start.slot);
+  out = host + at.starts;
   for (const SlotStart& start : plan.starts) {
     const SlotSampling sampling = DeviceSampling(*start.sampling, start.prompt_tokens);
     std::memcpy(out, &sampling, sizeof(sampling));
-    out += kSamplingWords;
+    out += kernels::kSamplingWords;
   }
-  packed.words = out - host;
   return packed;
+}
+
+// Packs the moves of one group after those of another, since a launch copies in one group.
+void StepPacker::PackMoves(const StepPlan& plan, int32_t* out) const {
+  for (int group = 0; group < limits_.state.num_groups(); ++group) {
+    for (const StateMove& move : plan.moves) {
+      if (move.group != group) continue;
+      *out++ = move.from.block;
+      *out++ = move.to.block;
+    }
+  }
+}
+
+void StepPacker::PackAppends(const StepPlan& plan, int32_t* out) {
+  for (const StepRow& row : plan.rows) {
+    int& num_blocks = slots_[row.slot].num_blocks;
+    for (int group = 0; group < limits_.state.num_groups(); ++group) {
+      int place = num_blocks;
+      for (const BlockId block : NewBlocks(plan, row, limits_.state, group)) {
+        *out++ = TableRow(group, row.slot);
+        *out++ = place++;
+        // Nothing is read of a block that is missing, but its place holds the number of one.
+        *out++ = block == kNoBlock ? 0 : block;
+      }
+    }
+    num_blocks += NumNewBlocks(row, limits_.state);
+  }
+}
+
+void StepPacker::PackRows(const StepPlan& plan, const CudaStepInput& size, const StepLayout& at,
+                          int32_t* host) const {
+  const int fill = size.rows - static_cast<int>(plan.rows.size());
+  int32_t* first = host + at.row_first;
+  int32_t* start = host + at.row_start;
+  int32_t* slot = host + at.row_slot;
+  int32_t* source = host + at.row_source;
+  int tokens = 0;
+  for (const StepRow& row : plan.rows) {
+    *first++ = tokens;
+    *start++ = row.start;
+    *slot++ = row.slot;
+    *source++ = row.sampled_by.has_value() ? StepLayout::kSampled : row.tokens.begin;
+    tokens += row.num_tokens;
+  }
+  const int padding_rows = size.tokens - tokens;
+  for (int i = 0; i <= fill; ++i) *first++ = tokens + std::min(i, padding_rows);
+  std::fill_n(start, fill, 0);
+  std::fill_n(slot, fill, limits_.max_num_seqs);
+  std::fill_n(source, fill, StepLayout::kSampled);
+  std::copy(plan.tokens.begin(), plan.tokens.end(), host + at.host_tokens);
+}
+
+void StepPacker::PackWanted(const StepPlan& plan, const CudaStepInput& size, const StepLayout& at,
+                            const LaneWords& words, PackedPlan* packed) const {
+  int32_t* wanted_token = words.host + at.wanted_token;
+  int32_t* wanted_row = words.host + at.wanted_row;
+  int32_t* wanted_target = words.host + at.wanted_target;
+  int32_t* wanted_mask = words.host + at.wanted_mask;
+  const int32_t* const end = wanted_token + size.wanted;
+  const int first_mask = words.lane * limits_.max_num_seqs;
+  const int real_rows = static_cast<int>(plan.rows.size());
+  int first = 0;
+  for (int r = 0; r < real_rows; ++r) {
+    const StepRow& row = plan.rows[r];
+    for (int32_t i = row.logits.begin; i < row.logits.end; ++i) {
+      *wanted_token++ = first + plan.logits[i].offset;
+      *wanted_row++ = r;
+      *wanted_target++ = plan.logits[i].target.value_or(StepLayout::kSample);
+      const bool late = plan.logits[i].late_mask;
+      const bool masked = late || plan.logits[i].mask != nullptr;
+      *wanted_mask++ = masked ? first_mask + packed->masks++ : StepLayout::kUnmasked;
+      packed->late_masks = packed->late_masks || late;
+      packed->tops = packed->tops || slots_[row.slot].top_logprobs.value_or(0) > 0;
+    }
+    first += row.num_tokens;
+  }
+  const int padding_rows = size.tokens - first;
+  // Without padding tokens an empty row samples, of the step's last token, into the padding slot.
+  for (int i = 0; wanted_token < end; i = std::min(i + 1, std::max(padding_rows - 1, 0))) {
+    *wanted_token++ = std::min(first + i, size.tokens - 1);
+    *wanted_row++ = real_rows + i;
+    *wanted_target++ = StepLayout::kSample;
+    *wanted_mask++ = StepLayout::kUnmasked;
+  }
 }
 
 }  // namespace millrace::cuda

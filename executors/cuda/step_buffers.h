@@ -13,8 +13,9 @@
 #include "executors/slot_results.h"
 #include "kernels/sampling/sample.h"
 #include "kernels/step/step_input.h"
+#include "kernels/step/step_layout.h"
 #include "kernels/types.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace::cuda {
 
@@ -23,9 +24,13 @@ namespace millrace::cuda {
 inline constexpr int kMaxBannedTokens = 1280;
 inline constexpr int kMaxBiases = kMaxBannedTokens + static_cast<int>(kMaxLogitBiases);
 
+// Upper bound on the one-token rows that pad a step with prompts (mixed_graphs.h). They come on top
+// of max_num_seqs.
+inline constexpr int kMaxPaddingRows = 128;
+
 // The sizes of a step, in terms of the device arrays. A graph is captured for one such size.
 struct CudaStepInput : StepInput {
-  int rows = 0;
+  int rows = 0;  // some may have no tokens
   int tokens = 0;
   int wanted = 0;
   int max_row_tokens = 1;  // upper bound over the rows
@@ -47,13 +52,17 @@ struct StepBuffers {
   // Returns how many rows of logits there is memory for.
   static int MaxLogitRows(const StepLimits& limits);
 
-  // Points the padding slot's block table at `block`, which the scheduler never allocates. Call
-  // once, before the first step.
-  absl::Status SetPaddingBlock(const StepLimits& limits, BlockId block) const;
+  // Points the padding slot's block tables at the block behind the last of each group, which the
+  // scheduler never allocates. Call once, before the first step.
+  absl::Status SetPaddingBlocks(const StepLimits& limits) const;
 
-  kernels::BlockTables tables() const { return {arrays.block_tables, arrays.table_stride}; }
+  // Returns the block tables of a group of layers.
+  kernels::BlockTables tables(int group) const {
+    return {arrays.block_tables + group * slots * arrays.table_stride, arrays.table_stride};
+  }
 
   kernels::StepArrays arrays{};
+  int64_t slots = 0;                // with the padding slot
   int32_t* last_tokens = nullptr;   // [slots]
   const int32_t* counts = nullptr;  // counts[i] is i, [0, max_logit_rows]
   float* logits = nullptr;          // [max_logit_rows][logits_stride]
@@ -74,15 +83,25 @@ struct StepBuffers {
   DeviceMemory memory;
 };
 
+// Returns the plan's own size.
+CudaStepInput SizeOf(const StepPlan& plan);
+
 // A plan, packed into 32-bit words.
 struct PackedPlan {
-  kernels::PackedStep step;  // its `words` point behind the copies
+  kernels::PackedStep step;
   CudaStepInput input;
-  int copies = 0;
-  size_t words = 0;
+  size_t words = 0;         // StepLayout::end
   bool tops = false;        // whether a row requests the likeliest tokens
   int masks = 0;            // rows of the lane's masks
   bool late_masks = false;  // some of them come while the step runs
+};
+
+// The memory that a plan is packed into, with capacity for the words of any plan: the host's, and
+// where its copy will lie on the device.
+struct LaneWords {
+  int32_t* host;
+  const int32_t* device;
+  int lane;  // the index, below kMaxStepsInFlight
 };
 
 // The transfer buffers of a step. Two lanes alternate: the host fills and reads one while the
@@ -92,12 +111,7 @@ class StepLane {
   // `index`: of the lane, below kMaxStepsInFlight.
   static absl::StatusOr<StepLane> Make(const StepLimits& limits, int index);
 
-  int index() const { return index_; }
-
-  // Returns pinned memory with capacity for the words of any plan.
-  int32_t* host_words() const { return host_.As<int32_t>(); }
-
-  const int32_t* device_words() const { return device_.As<int32_t>(); }
+  LaneWords words() const { return {host_.As<int32_t>(), device_.As<int32_t>(), index_}; }
 
   // Copies the masks of the plan, all of which are known by now, to the lane's set.
   absl::Status SendMasks(const StepPlan& plan, const StepBuffers& buffers,
@@ -105,8 +119,8 @@ class StepLane {
   // Behind SendMasks on its stream: tells the kernels that wait for the set's masks.
   absl::Status TellMasks(uint32_t count, const StepBuffers& buffers, cudaStream_t stream) const;
 
-  // Copies the plan packed in host_words to the device and expands it into the buffers. The caller
-  // performs the plan's block copies, whose pairs lie at device_words.
+  // Copies the plan packed in words() to the device and expands it into the buffers. The caller
+  // performs the plan's block copies, whose pairs lie at StepLayout::copies, by group.
   absl::Status Upload(const PackedPlan& plan, const StepBuffers& buffers,
                       cudaStream_t stream) const;
 
@@ -141,10 +155,12 @@ class StepPacker {
   // Returns the number of words of the largest plan.
   static size_t MaxWords(const StepLimits& limits);
 
-  // Packs `plan` into the lane's pinned memory. The result's pointers refer to its device memory.
-  // If `rows` exceeds the plan's rows, padding rows are added; every row of the plan must then have
-  // one token and request its logits.
-  PackedPlan Pack(const StepPlan& plan, int rows, const StepLane& lane);
+  // Packs `plan` into `words.host`. The result's pointers refer to the device's words.
+  //
+  // `size` is the size of the result, at least the plan's own in every dimension. The tokens that
+  // the plan lacks become padding rows of one token, which its missing rows must suffice for; the
+  // remaining rows are empty. The logits that the plan lacks are those of padding tokens.
+  PackedPlan Pack(const StepPlan& plan, const CudaStepInput& size, const LaneWords& words);
 
   // Returns the slot's number of top log-probabilities, or nullopt if it requests not even the
   // sampled token's.
@@ -152,9 +168,20 @@ class StepPacker {
 
  private:
   struct Slot {
-    int num_blocks = 0;
+    int num_blocks = 0;  // in each of its tables
     std::optional<int32_t> top_logprobs;
   };
+  // Returns the slot's row of all groups' block tables.
+  int32_t TableRow(int group, SlotId slot) const {
+    return group * (limits_.max_num_seqs + 1) + slot;
+  }
+  void PackMoves(const StepPlan& plan, int32_t* out) const;
+  void PackAppends(const StepPlan& plan, int32_t* out);
+  void PackRows(const StepPlan& plan, const CudaStepInput& size, const kernels::StepLayout& at,
+                int32_t* host) const;
+  void PackWanted(const StepPlan& plan, const CudaStepInput& size, const kernels::StepLayout& at,
+                  const LaneWords& words, PackedPlan* packed) const;
+
   StepLimits limits_;
   std::vector<Slot> slots_;
 };

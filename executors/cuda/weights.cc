@@ -133,29 +133,31 @@ CudaLinear CudaWeightPlacer::Describe(const PendingLinear& pending, uint8_t* are
   if (matrix.num_scales > 0) linear.weight.scales = floats(matrix.scales_offset);
   if (matrix.input_scale.has_value()) linear.input_scale = floats(matrix.input_scale_offset);
   if (!pending.bias.empty()) linear.bias = floats(pending.bias_offset);
-  if (!pending.correction.empty()) linear.correction = floats(pending.correction_offset);
   if (matrix.type == kernels::Type::kFp8) {
     linear.input = blocks                           ? kernels::Scaling::kTokenGroup
                    : matrix.input_scale.has_value() ? kernels::Scaling::kTensor
                                                     : kernels::Scaling::kToken;
   }
+  const kernels::GroupedWeight grouped = {.data = linear.weight.data,
+                                          .type = linear.weight.type,
+                                          .scaling = linear.weight.scaling,
+                                          .groups = std::max(pending.experts, 1),
+                                          .rows = linear.weight.rows,
+                                          .stride = linear.weight.stride,
+                                          .scales = linear.weight.scales,
+                                          .four_bit = matrix.four_bit};
   if (pending.kind == Kind::kExperts) {
-    linear.chosen = ChosenExperts();
-    linear.first_expert = pending.first_expert;
-    linear.all_experts = pending.all_experts;
-  }
-  if (pending.kind == Kind::kExperts || matrix.four_bit.has_value()) {
-    linear.grouped = {.data = linear.weight.data,
-                      .type = linear.weight.type,
-                      .scaling = linear.weight.scaling,
-                      .groups = std::max(pending.experts, 1),
-                      .rows = linear.weight.rows,
-                      .stride = linear.weight.stride,
-                      .scales = linear.weight.scales,
-                      .four_bit = matrix.four_bit};
-  }
-  if (pending.kind == Kind::kPlanned && matrix.four_bit.has_value()) {
-    linear.expansion = DescribeExpansion(linear.weight.rows, linear.weight.stride);
+    linear.runner = ExpertsLinear{.weight = grouped,
+                                  .chosen = ChosenExperts(),
+                                  .first_expert = pending.first_expert,
+                                  .all_experts = pending.all_experts};
+  } else if (pending.kind == Kind::kRouter) {
+    linear.runner =
+        RouterLinear{pending.correction.empty() ? nullptr : floats(pending.correction_offset)};
+  } else if (matrix.four_bit.has_value()) {
+    linear.runner =
+        FourBitLinear{.weight = grouped,
+                      .expansion = DescribeExpansion(linear.weight.rows, linear.weight.stride)};
   }
   return linear;
 }
@@ -174,7 +176,7 @@ absl::Status CudaWeightPlacer::MakePlans(CudaWeights& weights,
                                          kernels::LinearPlanner& planner) const {
   std::vector<GemmUse> uses;
   const auto has_plan = [&](size_t i) {
-    return !weights.linears[i].grouped.has_value() && linears_[i].kind != Kind::kRouter;
+    return std::holds_alternative<PlannedLinear>(weights.linears[i].runner);
   };
   const auto desc = [&](size_t i) {
     return DescOf(weights.linears[i], linears_[i].kind == Kind::kHead);
@@ -184,11 +186,11 @@ absl::Status CudaWeightPlacer::MakePlans(CudaWeights& weights,
   }
   LearnPlans(uses, planner);
   for (size_t i = 0; i < linears_.size(); ++i) {
-    if (!has_plan(i)) continue;
-    CudaLinear& linear = weights.linears[i];
+    auto* const linear = std::get_if<PlannedLinear>(&weights.linears[i].runner);
+    if (linear == nullptr) continue;
     std::string error;
-    linear.plan = planner.Plan(desc(i), &error);
-    if (linear.plan == nullptr) {
+    linear->plan = planner.Plan(desc(i), &error);
+    if (linear->plan == nullptr) {
       return absl::UnimplementedError(
           StrCat("tensor ", matrices_[linears_[i].matrix].names[0], ": ", error));
     }

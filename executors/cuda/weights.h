@@ -5,6 +5,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -17,8 +18,8 @@
 #include "executors/decoder_ops.h"
 #include "executors/weights/checkpoint.h"
 #include "formats/model_config.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/linear.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
@@ -39,26 +40,55 @@ struct CudaEmbedding {
   int width;
 };
 
+// A linear that runs by a plan: the vocabulary head, and a layer's linears but for the kinds below.
+struct PlannedLinear {
+  const kernels::LinearPlan* plan = nullptr;  // null until the plans are made
+};
+
+// A linear of a layer with weights of four bits, as the grouped linear's only group.
+struct FourBitLinear {
+  kernels::GroupedWeight weight;
+  CudaExpansion expansion;  // of long steps
+};
+
+// The linears of a mixture's experts, one behind the other, each of the shape of
+// CudaLinear::weight.
+struct ExpertsLinear {
+  kernels::GroupedWeight weight;
+  int chosen;        // experts of a token
+  int first_expert;  // that the rank has
+  int all_experts;   // of the mixture, on all ranks
+};
+
+// A router of a mixture. The kernel that multiplies it also chooses the experts.
+struct RouterLinear {
+  const float* correction = nullptr;  // [experts], of a router that has one
+};
+
+// The kind of kernels that run a linear. It is decided once, when the linear is described.
+using LinearRunner = std::variant<PlannedLinear, FourBitLinear, ExpertsLinear, RouterLinear>;
+
 struct CudaLinear {
   // Rows are filled up to a multiple of 16 with zeros. Of a router: dense rows, BF16 or F32.
   kernels::Weight weight;
-  // Set for what the grouped linear runs: the linears of a mixture's experts, one behind the other,
-  // each of the shape of `weight`, and linears with weights of four bits. These have no plan.
-  std::optional<kernels::sm90::GroupedWeight> grouped;
-  // Set for a linear with weights of four bits that is no mixture's.
-  std::optional<CudaExpansion> expansion = std::nullopt;
-  int chosen = 1;        // experts of a token
-  int first_expert = 0;  // that the rank has, of a mixture's
-  int all_experts = 0;   // of the mixture, on all ranks
+  LinearRunner runner = PlannedLinear{};
   int rows;
   int columns;
   kernels::Scaling input = kernels::Scaling::kNone;  // what it consumes
   float* input_scale = nullptr;                      // of kTensor
   // [rows], of a linear that has one; of experts [experts][weight.rows].
   const float* bias = nullptr;
-  const float* correction = nullptr;  // [experts], of a router that has one
-  const kernels::LinearPlan* plan = nullptr;
   kernels::GateLayout gate = kernels::GateLayout::kHalves;
+
+  // Returns the plan, or null where something else runs the linear.
+  const kernels::LinearPlan* plan() const {
+    const auto* const planned = std::get_if<PlannedLinear>(&runner);
+    return planned != nullptr ? planned->plan : nullptr;
+  }
+  // Returns null unless the weights have four bits.
+  const FourBitLinear* four_bit() const { return std::get_if<FourBitLinear>(&runner); }
+  // The linear must be that of a mixture's experts.
+  const ExpertsLinear& experts() const { return std::get<ExpertsLinear>(runner); }
 };
 
 struct CudaWeights {

@@ -16,29 +16,60 @@ absl::Status Broken(size_t row, const Pieces&... pieces) {
 }  // namespace
 
 BlockLedger::BlockLedger(const StepLimits& limits)
-    : block_size_(limits.block_size), blocks_(limits.num_blocks), slots_(limits.max_num_seqs) {}
+    : state_(limits.state), slots_(limits.max_num_seqs) {
+  for (int group = 0; group < state_.num_groups(); ++group) {
+    if (state_.Paged(group) != nullptr) paged_.push_back(group);
+    blocks_.emplace_back(limits.num_blocks[group]);
+  }
+}
 
-absl::Status BlockLedger::CheckReads(size_t row, int32_t start, const Slot& slot) const {
-  for (int32_t begin = 0, i = 0; begin < start; begin += block_size_, ++i) {
-    const Held& held = slot.table[i];
-    const Block& block = blocks_[held.block];
-    if (block.life != held.life) {
-      return Broken(row, "block ", held.block, ", which holds its tokens from ", begin,
-                    ", was given to another sequence");
+absl::Status BlockLedger::Append(const StepPlan& plan, size_t i, Slot& slot) const {
+  const StepRow& row = plan.rows[i];
+  for (const int group : paged_) {
+    Table& table = slot.tables[group];
+    const auto behind = static_cast<size_t>(state_.BlocksBehindWindow(group, row.start));
+    for (; table.behind < std::min(behind, table.blocks.size()); ++table.behind) {
+      table.live.erase(table.blocks[table.behind].block);
     }
-    if (block.written < std::min(block_size_, start - begin)) {
-      return Broken(row, "block ", held.block, " holds ", block.written,
-                    " tokens, but the row reads ", std::min(block_size_, start - begin));
+    for (const BlockId id : NewBlocks(plan, row, state_, group)) {
+      if (id != kNoBlock && !table.live.insert(id).second) {
+        return Broken(i, "appends block ", id, ", which its table holds already");
+      }
+      table.blocks.push_back({id, id == kNoBlock ? 0 : blocks_[group][id].life});
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status BlockLedger::Write(size_t row, int32_t start, int32_t end, Slot& slot) {
+absl::Status BlockLedger::CheckReads(size_t row, int group, int32_t start, const Slot& slot) const {
+  const int32_t size = state_.block_size;
+  for (int32_t i = state_.BlocksBehindWindow(group, start); i * size < start; ++i) {
+    const Held& held = slot.tables[group].blocks[i];
+    if (held.block == kNoBlock) {
+      return Broken(row, "the block of its tokens from ", i * size, " is missing");
+    }
+    const Block& block = blocks_[group][held.block];
+    if (block.life != held.life) {
+      return Broken(row, "block ", held.block, ", which holds its tokens from ", i * size,
+                    ", was given to another sequence");
+    }
+    if (block.written < std::min(size, start - i * size)) {
+      return Broken(row, "block ", held.block, " holds ", block.written,
+                    " tokens, but the row reads ", std::min(size, start - i * size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockLedger::Write(size_t row, int group, int32_t start, int32_t end, Slot& slot) {
+  const int32_t size = state_.block_size;
   for (int32_t at = start; at < end;) {
-    Held& held = slot.table[at / block_size_];
-    Block& block = blocks_[held.block];
-    const int32_t offset = at % block_size_;
+    Held& held = slot.tables[group].blocks[at / size];
+    if (held.block == kNoBlock) {
+      return Broken(row, "the block of its tokens from ", at, " is missing");
+    }
+    Block& block = blocks_[group][held.block];
+    const int32_t offset = at % size;
     if (offset == 0) {
       held.life = ++block.life;
       block.writer = slot.sequence;
@@ -47,7 +78,7 @@ absl::Status BlockLedger::Write(size_t row, int32_t start, int32_t end, Slot& sl
     } else if (block.writer != slot.sequence) {
       return Broken(row, "writes into block ", held.block, ", which another sequence writes");
     }
-    const int32_t count = std::min(end - at, block_size_ - offset);
+    const int32_t count = std::min(end - at, size - offset);
     block.written = offset + count;
     at += count;
   }
@@ -55,27 +86,30 @@ absl::Status BlockLedger::Write(size_t row, int32_t start, int32_t end, Slot& sl
 }
 
 absl::Status BlockLedger::Apply(const StepPlan& plan) {
-  for (const BlockCopy& copy : plan.copies) {
-    Block& to = blocks_[copy.dst];
-    to = {.life = to.life + 1, .written = blocks_[copy.src].written};
+  for (const StateMove& move : plan.moves) {
+    std::vector<Block>& blocks = blocks_[move.group];
+    Block& to = blocks[move.to.block];
+    to = {.life = to.life + 1, .written = blocks[move.from.block].written};
   }
-  for (const SlotStart& start : plan.starts) slots_[start.slot] = {.sequence = ++sequences_};
+  for (const SlotStart& start : plan.starts) {
+    slots_[start.slot] = {.sequence = ++sequences_, .tables = {}};
+    slots_[start.slot].tables.resize(state_.num_groups());
+  }
   // A row reads tokens from before the step, and its own.
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const StepRow& row = plan.rows[i];
     Slot& slot = slots_[row.slot];
-    for (int32_t at = row.blocks.begin; at < row.blocks.end; ++at) {
-      const BlockId id = plan.blocks[at];
-      const bool twice = std::any_of(slot.table.begin(), slot.table.end(),
-                                     [id](const Held& held) { return held.block == id; });
-      if (twice) return Broken(i, "appends block ", id, ", which its table holds already");
-      slot.table.push_back({id, blocks_[id].life});
+    MILLRACE_RETURN_IF_ERROR(Append(plan, i, slot));
+    for (const int group : paged_) {
+      MILLRACE_RETURN_IF_ERROR(CheckReads(i, group, row.start, slot));
     }
-    MILLRACE_RETURN_IF_ERROR(CheckReads(i, row.start, slot));
   }
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const StepRow& row = plan.rows[i];
-    MILLRACE_RETURN_IF_ERROR(Write(i, row.start, row.start + row.num_tokens, slots_[row.slot]));
+    for (const int group : paged_) {
+      MILLRACE_RETURN_IF_ERROR(
+          Write(i, group, row.start, row.start + row.num_tokens, slots_[row.slot]));
+    }
   }
   return absl::OkStatus();
 }

@@ -1,13 +1,15 @@
-// Tracks which sequence may access which KV block. The fake executor uses it to check the
-// scheduler's bookkeeping.
+// Tracks which sequence may access which block of its groups. The fake executor uses it to check
+// the scheduler's bookkeeping.
 #ifndef MILLRACE_EXECUTORS_FAKE_BLOCK_LEDGER_H_
 #define MILLRACE_EXECUTORS_FAKE_BLOCK_LEDGER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -16,8 +18,11 @@ namespace millrace {
 // row
 //   - appends a block that its table already holds,
 //   - reads a position that was not written, or that was overwritten since the row's slot took the
-//   block,
-//   - writes into a block that another sequence writes, or that others read as a full one.
+//   block, or whose block is missing,
+//   - writes into a block that is missing, that another sequence writes, or that others read as a
+//   full one.
+// In groups with a window, a row reads the windows of its positions only: whatever became of blocks
+// before them does not matter.
 // The cost is proportional to the blocks of all rows.
 class BlockLedger {
  public:
@@ -38,16 +43,23 @@ class BlockLedger {
     BlockId block;
     uint64_t life;  // when the slot acquired or began it
   };
+  struct Table {
+    std::vector<Held> blocks;
+    size_t behind = 0;                       // blocks that no later row reads
+    absl::flat_hash_set<BlockId> live = {};  // the others
+  };
   struct Slot {
-    uint64_t sequence = 0;  // numbered in the order of their starts
-    std::vector<Held> table;
+    uint64_t sequence = 0;      // numbered in the order of their starts
+    std::vector<Table> tables;  // by group
   };
 
-  absl::Status CheckReads(size_t row, int32_t start, const Slot& slot) const;
-  absl::Status Write(size_t row, int32_t start, int32_t end, Slot& slot);
+  absl::Status Append(const StepPlan& plan, size_t row, Slot& slot) const;
+  absl::Status CheckReads(size_t row, int group, int32_t start, const Slot& slot) const;
+  absl::Status Write(size_t row, int group, int32_t start, int32_t end, Slot& slot);
 
-  const int32_t block_size_;
-  std::vector<Block> blocks_;
+  const StateLayout state_;
+  std::vector<int> paged_;                  // the groups that have blocks
+  std::vector<std::vector<Block>> blocks_;  // by group
   std::vector<Slot> slots_;
   uint64_t sequences_ = 0;
 };

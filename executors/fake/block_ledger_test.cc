@@ -10,12 +10,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr StepLimits kLimits = {.max_num_seqs = 4,
-                                .max_num_batched_tokens = 64,
-                                .max_model_len = 64,
-                                .num_blocks = 10,
-                                .block_size = 16,
-                                .vocab_size = 100};
+const StepLimits kLimits = {.max_num_seqs = 4,
+                            .max_num_batched_tokens = 64,
+                            .max_model_len = 64,
+                            .num_blocks = {10},
+                            .state = StateLayout::OnePool(16),
+                            .vocab_size = 100};
+
+// Whole contexts, and a window of 20 positions: position 36 reads those from 17 on.
+const StepLimits kWindow = {
+    .max_num_seqs = 4,
+    .max_num_batched_tokens = 64,
+    .max_model_len = 64,
+    .num_blocks = {10, 6},
+    .state = {.block_size = 16, .groups = {PagedState(), PagedState{.window = 20}}},
+    .vocab_size = 100};
 
 struct Row {
   SlotId slot;
@@ -39,8 +48,10 @@ StepPlan Plan(const std::vector<Row>& rows) {
   return plan;
 }
 
-class BlockLedgerTest : public ::testing::Test {
+class LedgerTest : public ::testing::Test {
  protected:
+  explicit LedgerTest(const StepLimits& limits) : ledger_(limits) {}
+
   void Ok(const std::vector<Row>& rows) {
     const absl::Status status = ledger_.Apply(Plan(rows));
     EXPECT_TRUE(status.ok()) << status;
@@ -48,7 +59,12 @@ class BlockLedgerTest : public ::testing::Test {
   void Broken(const std::vector<Row>& rows, const std::string& named) {
     EXPECT_THAT(std::string(ledger_.Apply(Plan(rows)).message()), HasSubstr(named));
   }
-  BlockLedger ledger_{kLimits};
+  BlockLedger ledger_;
+};
+
+class BlockLedgerTest : public LedgerTest {
+ protected:
+  BlockLedgerTest() : LedgerTest(kLimits) {}
 };
 
 TEST_F(BlockLedgerTest, TakesSharedFullBlocksAndReuse) {
@@ -82,10 +98,61 @@ TEST_F(BlockLedgerTest, SeesTwoWritersOfABlock) {
 TEST_F(BlockLedgerTest, ACopyIsWrittenByWhoeverBeginsTo) {
   Ok({{0, 0, 20, {1, 2}, true}});
   StepPlan fork = Plan({{1, 20, 1, {1, 3}, true}});
-  fork.copies = {{.src = 2, .dst = 3}};
+  fork.moves = {{.from = {2}, .to = {3}}};
   EXPECT_TRUE(ledger_.Apply(fork).ok());
   Ok({{0, 20, 1, {}}, {1, 21, 1, {}}});
   Broken({{2, 22, 1, {1, 3}, true}}, "writes into block 3");
+}
+
+class WindowLedgerTest : public LedgerTest {
+ protected:
+  WindowLedgerTest() : LedgerTest(kWindow) {}
+};
+
+TEST_F(WindowLedgerTest, ABlockBehindTheWindowMayGoToAnyone) {
+  Ok({{0, 0, 36, {1, 2, 3, 0, 1, 2}, true}});
+  // Position 36 is the first that does not read block 0 of the window's group: it goes to another
+  // sequence, and to itself.
+  Ok({{0, 36, 1, {}}, {1, 0, 5, {4, 0}, true}});
+  Ok({{0, 37, 14, {5, 3}}});
+  Ok({{0, 51, 1, {}}, {2, 0, 5, {6, 1}, true}});
+}
+
+TEST_F(WindowLedgerTest, ATableMayHoldABlockAgain) {
+  Ok({{0, 0, 36, {1, 2, 3, 0, 1, 2}, true}});
+  Ok({{0, 36, 20, {5, 0}}});
+  Ok({{0, 56, 1, {}}});
+}
+
+TEST_F(WindowLedgerTest, SeesABlockWithinTheWindowThatWasGivenAway) {
+  Ok({{0, 0, 34, {1, 2, 3, 0, 1, 2}, true}});
+  Ok({{1, 0, 5, {4, 0}, true}});
+  Broken({{0, 34, 1, {}}}, "block 0, which holds its tokens from 0, was given to another sequence");
+}
+
+TEST_F(WindowLedgerTest, SeesABlockOfTheWholeContextThatWasGivenAway) {
+  Ok({{0, 0, 40, {1, 2, 3, 0, 1, 2}, true}});
+  Ok({{1, 0, 5, {1, 4}, true}});
+  Broken({{0, 40, 1, {}}}, "block 1, which holds its tokens from 0, was given to another sequence");
+}
+
+TEST_F(WindowLedgerTest, ACachedPrefixNeedsItsLastWindowOnly) {
+  Ok({{0, 0, 48, {1, 2, 3, 0, 1, 2}, true}});
+  Ok({{1, 48, 1, {1, 2, 3, 4, kNoBlock, 1, 2, 3}, true}});
+  Broken({{2, 48, 1, {1, 2, 3, 5, kNoBlock, kNoBlock, 2, 4}, true}},
+         "the block of its tokens from 16 is missing");
+}
+
+TEST_F(WindowLedgerTest, SeesAWriteIntoABlockThatIsMissing) {
+  Broken({{0, 0, 5, {1, kNoBlock}, true}}, "the block of its tokens from 0 is missing");
+}
+
+TEST_F(WindowLedgerTest, MovesAreWithinTheirGroup) {
+  Ok({{0, 0, 20, {1, 2, 1, 2}, true}});
+  StepPlan fork = Plan({{1, 20, 1, {1, 3, 1, 5}, true}});
+  fork.moves = {{.group = 0, .from = {2}, .to = {3}}, {.group = 1, .from = {2}, .to = {5}}};
+  EXPECT_TRUE(ledger_.Apply(fork).ok());
+  Broken({{2, 21, 1, {1, 3, 1, 4}, true}}, "block 4 holds 0 tokens, but the row reads 5");
 }
 
 }  // namespace

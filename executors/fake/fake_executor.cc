@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/fake/block_ledger.h"
+#include "executors/mask_mailbox.h"
 #include "executors/plan_checker.h"
 #include "executors/step_worker.h"
 
@@ -49,8 +50,10 @@ void AddLogprobs(Token likeliest, int32_t num_top, TokenResult* token, StepResul
   const float log_sum = static_cast<float>(std::log(sum));
   std::vector<Token> order(kFakeVocabSize);
   for (Token t = 0; t < kFakeVocabSize; ++t) order[t] = t;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](Token a, Token b) { return Logit(a, likeliest) > Logit(b, likeliest); });
+  const auto before = [&](Token a, Token b) {
+    return std::pair(-Logit(a, likeliest), a) < std::pair(-Logit(b, likeliest), b);
+  };
+  std::partial_sort(order.begin(), order.begin() + num_top, order.end(), before);
   token->logprob = Logit(token->token, likeliest) - log_sum;
   token->rank = 1 + static_cast<int32_t>(std::count_if(order.begin(), order.end(), [&](Token t) {
                   return Logit(t, likeliest) > Logit(token->token, likeliest);
@@ -78,18 +81,17 @@ ModelInfo MakeInfo(const FakeSpec& device) {
   return {.architecture = "fake",
           .digest = std::string(AsBytes(Sha256Of("millrace fake model"))),
           .weight_bytes = 0,
+          .takes_masks = true,
+          .takes_late_masks = true,
           .limits = {.max_num_seqs = device.max_num_seqs,
                      .max_num_batched_tokens = device.max_num_batched_tokens,
                      .max_model_len =
                          device.max_model_len > 0 ? device.max_model_len : kFakeMaxModelLen,
-                     .num_blocks = num_blocks,
-                     .block_size = device.block_size,
+                     .num_blocks = {num_blocks},
+                     .state = StateLayout::OnePool(device.block_size, bytes_per_block),
                      .vocab_size = kFakeVocabSize,
                      .token_tile = device.token_tile},
-          .kv = {.block_size = device.block_size,
-                 .num_blocks = num_blocks,
-                 .type = "none",
-                 .groups = {{.num_layers = 1, .bytes_per_block = bytes_per_block}}}};
+          .kv_type = "none"};
 }
 
 class FakeExecutor : public Executor {
@@ -97,23 +99,26 @@ class FakeExecutor : public Executor {
   explicit FakeExecutor(const FakeSpec& device)
       : info_(MakeInfo(device)),
         spec_(device),
-        checker_(info_.limits, /*late_masks=*/true),
+        checker_(info_.limits, info_.takes_late_masks),
         ledger_(info_.limits),
         slots_(info_.limits.max_num_seqs),
-        runner_([this](const StepPlan& plan) { return Run(plan); }),
+        runner_([this](StepPlan plan) { return Run(std::move(plan)); }),
         worker_(runner_) {}
 
   const ModelInfo& info() const override { return info_; }
   void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
-
-  bool TakesMasks() const override { return true; }
-  bool TakesLateMasks() const override { return true; }
 
   absl::Status Submit(StepPlan plan) override {
     MILLRACE_RETURN_IF_ERROR(worker_.Ready());
     MILLRACE_RETURN_IF_ERROR(checker_.Check(plan));
     MILLRACE_RETURN_IF_ERROR(ledger_.Apply(plan));
     return worker_.Submit(std::move(plan));
+  }
+
+  absl::Status SetMasks(std::vector<LateMask> masks) override {
+    MILLRACE_RETURN_IF_ERROR(checker_.CheckMasks(masks));
+    masks_.Put(std::move(masks));
+    return absl::OkStatus();
   }
 
   std::optional<StepResult> Poll() override { return worker_.Poll(); }
@@ -127,7 +132,7 @@ class FakeExecutor : public Executor {
     bool failed = false;
   };
 
-  StepResult Run(const StepPlan& plan) {
+  StepResult Run(StepPlan plan) {
     due_ = std::max(due_, Clock::Real().Now()) + FakeStepTime(spec_, plan);
     std::this_thread::sleep_until(due_);
     while (hang.Fires()) std::this_thread::sleep_for(kHang);
@@ -137,6 +142,8 @@ class FakeExecutor : public Executor {
           absl::UnavailableError("the fake device failed (fault point fake.device_error)");
       return result;
     }
+    masks_.FillAll(plan);
+    result.moves_completed = moves_ += static_cast<int64_t>(plan.moves.size());
     for (const SlotStart& start : plan.starts) slots_[start.slot] = {.sampling = start.sampling};
     for (const StepRow& row : plan.rows) RunRow(plan, row, &result);
     return result;
@@ -160,8 +167,7 @@ class FakeExecutor : public Executor {
       Token sampled = spec_.answer.empty() || wanted.target.has_value()
                           ? FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous)
                           : OfAnswer(&slot, row.start + wanted.offset + 1);
-      const SampleMask* const mask =
-          wanted.late_mask != nullptr ? wanted.late_mask->Wait() : wanted.mask.get();
+      const SampleMask* const mask = wanted.mask.get();
       const bool told = !spec_.answer.empty() && mask != nullptr &&
                         ((*mask)[sampled / 32] >> (sampled % 32) & 1) != 0;
       if (mask != nullptr && !told) {
@@ -194,8 +200,10 @@ class FakeExecutor : public Executor {
   const FakeSpec spec_;
   PlanChecker checker_;
   BlockLedger ledger_;
+  MaskMailbox masks_;
   // The worker's:
   std::vector<Slot> slots_;
+  int64_t moves_ = 0;  // of all plans
   SteadyTime due_{};
   SerialStepRunner runner_;
   StepWorker worker_;  // last, since its thread uses the members above

@@ -8,6 +8,7 @@
 #include "base/fault_points.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/factory.h"
+#include "executors/mask_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -43,6 +44,13 @@ TEST_F(FakeExecutorTest, SamplesWhatFakeTokenSays) {
     EXPECT_LE(tokens[i], '~');
   }
   EXPECT_GT(std::set<Token>(tokens.begin() + 3, tokens.end()).size(), 10);
+}
+
+TEST_F(FakeExecutorTest, EachStepHasItsOwnMasks) {
+  for (const bool late : {false, true}) {
+    SetUp();
+    ExpectMasksAreTheStepsOwn(*executor_, late);
+  }
 }
 
 TEST_F(FakeExecutorTest, TokensFollowSeedIndexAndTemperature) {

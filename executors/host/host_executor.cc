@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "executors/host/slots.h"
 #include "executors/plan_checker.h"
@@ -13,19 +15,26 @@
 namespace millrace {
 namespace {
 
+constexpr Logger kLog(LogComponent::kExecutors);
+
+// The host samples for every model, under masks that it has when the step begins.
+ModelInfo WithMasks(ModelInfo info) {
+  info.takes_masks = true;
+  return info;
+}
+
 class HostExecutor : public Executor {
  public:
   explicit HostExecutor(std::unique_ptr<HostModel> model)
       : parts_(new Parts(std::move(model))),
         model_(parts_->model.get()),
-        checker_(model_->info().limits),
+        info_(WithMasks(model_->info())),
+        checker_(info_.limits),
         runner_([this](const StepPlan& plan) { return Run(plan); }),
         worker_(runner_) {}
 
-  const ModelInfo& info() const override { return model_->info(); }
+  const ModelInfo& info() const override { return info_; }
   void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
-
-  bool TakesMasks() const override { return true; }
 
   absl::Status Submit(StepPlan plan) override {
     MILLRACE_RETURN_IF_ERROR(worker_.Ready());
@@ -57,12 +66,17 @@ class HostExecutor : public Executor {
   };
 
   StepResult Run(const StepPlan& plan) {
-    for (const BlockCopy& copy : plan.copies) model_->Copy(copy);
+    for (const StateMove& move : plan.moves) model_->Move(move);
     CpuStepInput& input = parts_->input;
     parts_->slots.Begin(plan, &input);
     absl::Span<const Sampled> sampled;
     if (!input.tokens.empty()) {
       absl::StatusOr<absl::Span<const Sampled>> ran = model_->Run(input);
+      if (absl::IsResourceExhausted(ran.status())) {
+        kLog.Error("a step's requests fail: ", std::string(ran.status().message()));
+        // The plan of memory was wrong, not the request: clients are not to try again.
+        return parts_->slots.Fail(plan, absl::InternalError(ran.status().message()));
+      }
       if (!ran.ok()) return {.id = plan.id, .status = std::move(ran).status()};
       sampled = *ran;
     }
@@ -90,6 +104,7 @@ class HostExecutor : public Executor {
 
   const std::unique_ptr<Parts, LeakIfItHangs> parts_;
   HostModel* const model_;
+  const ModelInfo info_;
   PlanChecker checker_;
   SerialStepRunner runner_;
   StepWorker worker_;  // last, since its thread uses the members above

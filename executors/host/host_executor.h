@@ -20,12 +20,13 @@ class HostModel {
 
   virtual const ModelInfo& info() const = 0;
 
-  // Copies a whole block in all layers.
-  virtual void Copy(const BlockCopy& copy) = 0;
+  // Copies a whole block of a group, on the device, in all of its layers.
+  virtual void Move(const StateMove& move) = 0;
 
   // Runs a step of at least one token. Returns the outcomes of input.samples in order, possibly
-  // followed by further entries; valid until the next call. An error means that the executor has
-  // failed, like a device.
+  // followed by further entries; valid until the next call. ResourceExhausted fails the step's rows
+  // alone: it takes more memory than there is. Any other error means that the executor has failed,
+  // like a device.
   virtual absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) = 0;
 
   // Returns an encoder's embeddings of the last Run's rows, [rows, info().limits.embedding_size].

@@ -3,6 +3,7 @@
 #define MILLRACE_EXECUTORS_HOST_SAMPLER_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -12,7 +13,7 @@
 #include "executors/host/sampling_kernels.h"
 #include "executors/host/token_counts.h"
 #include "executors/slot_results.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -34,6 +35,9 @@ double UniformRandom(uint64_t seed, uint32_t sample_index, int32_t position);
 // The sampler of one thread. Owns scratch memory.
 class Sampler {
  public:
+  // Bytes of scratch memory that a token of the vocabulary takes at the most.
+  static constexpr size_t kTokenBytes = 3 * sizeof(float) + 2 * sizeof(int32_t) + sizeof(double);
+
   // Samples from `logits`, [vocab_size], as SamplingParams describes. A token is drawn by inverting
   // the distribution function over the kept tokens in the order of their ids. Reuses result->top's
   // memory.

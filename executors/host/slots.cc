@@ -2,9 +2,23 @@
 
 namespace millrace {
 
-Slots::Slots(const StepLimits& limits) : slots_(limits.max_num_seqs), results_(limits) {
+Slots::Slots(const StepLimits& limits)
+    : state_(limits.state), slots_(limits.max_num_seqs), results_(limits) {
   for (Slot& slot : slots_) {
-    slot.block_table.reserve((limits.max_model_len + limits.block_size - 1) / limits.block_size);
+    slot.block_tables.resize(state_.num_groups());
+    for (int group = 0; group < state_.num_groups(); ++group) {
+      if (state_.Paged(group) == nullptr) continue;
+      slot.block_tables[group].reserve(state_.BlocksFor(limits.max_model_len));
+    }
+  }
+}
+
+void Slots::Append(const StepPlan& plan, const StepRow& row, Slot& slot) const {
+  for (int group = 0; group < state_.num_groups(); ++group) {
+    if (state_.Paged(group) == nullptr) continue;
+    const absl::Span<const BlockId> blocks = NewBlocks(plan, row, state_, group);
+    std::vector<BlockId>& table = slot.block_tables[group];
+    table.insert(table.end(), blocks.begin(), blocks.end());
   }
 }
 
@@ -15,7 +29,7 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
     slot.counts.Reset(
         absl::MakeConstSpan(plan.history).subspan(start.history.begin, start.history.size()),
         start.prompt_tokens);
-    slot.block_table.clear();
+    for (std::vector<BlockId>& table : slot.block_tables) table.clear();
   }
   input->rows.clear();
   input->tokens.clear();
@@ -26,8 +40,7 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
   input->samples.clear();
   for (const StepRow& row : plan.rows) {
     Slot& slot = slots_[row.slot];
-    slot.block_table.insert(slot.block_table.end(), plan.blocks.begin() + row.blocks.begin,
-                            plan.blocks.begin() + row.blocks.end);
+    Append(plan, row, slot);
     const int first = static_cast<int>(input->tokens.size());
     for (int i = 0; i < row.num_tokens; ++i) {
       input->tokens.push_back(row.sampled_by.has_value() ? slot.last_token
@@ -36,7 +49,7 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
       input->types.push_back(i >= row.second_type.value_or(row.num_tokens) ? 1 : 0);
       input->row_of.push_back(static_cast<int>(input->rows.size()));
     }
-    input->rows.push_back({first, row.num_tokens, slot.block_table.data()});
+    input->rows.push_back({first, row.num_tokens, slot.block_tables});
     for (int32_t at = row.logits.begin; at < row.logits.end; ++at) {
       const WantedLogits& wanted = plan.logits[at];
       input->wanted.push_back(first + wanted.offset);

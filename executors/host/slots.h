@@ -6,9 +6,11 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "executors/host/step_input.h"
 #include "executors/slot_results.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -24,13 +26,23 @@ class Slots {
   // that later rows begin with.
   StepResult End(const StepPlan& plan, absl::Span<const Sampled> sampled);
 
+  // Makes the result of a step that could not be computed: all of its rows fail by `why`, and so do
+  // later rows of their slots, which begin with any token.
+  StepResult Fail(const StepPlan& plan, const absl::Status& why) {
+    return results_.Fail(plan, why);
+  }
+
  private:
   struct Slot {
     std::shared_ptr<const SamplingParams> sampling;
-    TokenCounts counts;  // maintained if `sampling` penalizes
-    std::vector<BlockId> block_table;
+    TokenCounts counts;                              // maintained if `sampling` penalizes
+    std::vector<std::vector<BlockId>> block_tables;  // by group
     Token last_token = 0;
   };
+  // Appends a row's blocks to its slot's tables.
+  void Append(const StepPlan& plan, const StepRow& row, Slot& slot) const;
+
+  const StateLayout state_;
   std::vector<Slot> slots_;
   SlotResults results_;
 };

@@ -6,9 +6,10 @@
 #include <optional>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "executors/host/sampler.h"
 #include "executors/ops.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -17,7 +18,8 @@ struct CpuStepInput : StepInput {
   struct Row {
     int first_token;
     int num_tokens;
-    const BlockId* block_table;
+    // By group of the state; of a group of slots, empty.
+    absl::Span<const std::vector<BlockId>> block_tables;
   };
   std::vector<Row> rows;
   std::vector<Token> tokens;
@@ -31,8 +33,8 @@ struct CpuStepInput : StepInput {
 // A step that is run before the first request: one token, at the beginning of block 0, whose logits
 // are wanted unless the model is an encoder. What it leaves there is overwritten before it is read.
 struct WarmUpStep {
-  explicit WarmUpStep(const StepLimits& limits) {
-    input.rows = {{.first_token = 0, .num_tokens = 1, .block_table = &block}};
+  explicit WarmUpStep(const StepLimits& limits) : tables(limits.state.num_groups(), {0}) {
+    input.rows = {{.first_token = 0, .num_tokens = 1, .block_tables = tables}};
     input.tokens = {0};
     input.positions = {0};
     input.types = {0};
@@ -44,7 +46,7 @@ struct WarmUpStep {
   WarmUpStep(const WarmUpStep&) = delete;
   WarmUpStep& operator=(const WarmUpStep&) = delete;
 
-  const BlockId block = 0;
+  const std::vector<std::vector<BlockId>> tables;
   const SamplingParams greedy{.temperature = 0};
   CpuStepInput input;
 };

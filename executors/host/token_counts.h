@@ -6,7 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
-#include "scheduler/sampling_params.h"
+#include "plan/sampling_params.h"
 
 namespace millrace {
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "executors/decoder_ops.h"
@@ -27,8 +28,8 @@ absl::StatusOr<AnyModel> LoadAnyModel(const ModelConfig& config, int max_model_l
 }
 
 // Returns the kv heads of each layer's pages on this rank.
-inline int32_t KvHeads(const AnyModel& model) {
-  return std::visit([](const auto& kind) { return kind->kv_heads(); }, model);
+inline std::vector<int32_t> KvHeads(const AnyModel& model) {
+  return std::visit([](const auto& kind) { return kind->layer_kv_heads(); }, model);
 }
 
 // Runs one step. `AllOps` are DecoderOps and EncoderOps.

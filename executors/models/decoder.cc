@@ -8,62 +8,52 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/models/layer.h"
 #include "executors/models/parts.h"
 
 namespace millrace {
 namespace {
 
-struct Layer {
-  AttentionSpec spec;
-  std::optional<NormId> attention_norm;
-  AttentionWeights attention;
-  Addend attention_addend;
-  std::optional<NormId> ffn_norm;
-  FeedForward ffn;
-  Addend ffn_addend;
-};
+// Returns the layer's softmax attention, or null.
+const SoftmaxMixer* SoftmaxOf(const DecoderLayer& layer) {
+  return std::get_if<SoftmaxMixer>(&layer.mixer.kind);
+}
 
 struct Decoder : Model {
   int32_t heads() const override {
     int32_t most = 0;
-    for (const Layer& layer : layers) most = std::max(most, layer.spec.num_heads);
+    for (const DecoderLayer& layer : layers) {
+      if (const auto* softmax = SoftmaxOf(layer)) most = std::max(most, softmax->spec.num_heads);
+    }
     return most;
   }
 
   int32_t kv_heads() const override {
-    int32_t most = 0;
-    for (const Layer& layer : layers) most = std::max(most, layer.spec.num_kv_heads);
-    return most;
+    const std::vector<int32_t> heads = layer_kv_heads();
+    return *std::max_element(heads.begin(), heads.end());
+  }
+
+  std::vector<int32_t> layer_kv_heads() const override {
+    std::vector<int32_t> heads;
+    for (const DecoderLayer& layer : layers) {
+      const SoftmaxMixer* const softmax = SoftmaxOf(layer);
+      heads.push_back(softmax == nullptr ? 0 : softmax->spec.num_kv_heads);
+    }
+    return heads;
   }
 
   void Forward(DecoderOps& ops, const StepInput& input) const override {
     ops.BeginStep(input);
     Residual residual = ops.Embed(ends.embedding, ends.embedding_factor);
-    LinearInput x = ops.Norm(layers[0].attention_norm, residual, {layers[0].attention.qkv});
+    const NextInput first = layers[0].mixer.input();
+    LinearInput x = ops.Norm(first.norm, residual, first.readers);
     for (size_t i = 0; i < layers.size(); ++i) {
-      const Layer& layer = layers[i];
-      const bool last = i + 1 == layers.size();
-      const std::optional<NormId> next_norm = !last ? layers[i + 1].attention_norm
-                                              : pooler.has_value()
-                                                  ? std::nullopt
-                                                  : std::optional(ends.output_norm);
-      const LinearId next = last ? ends.head : layers[i + 1].attention.qkv;
-      const Consumers readers(&next, last && pooler.has_value() ? 0 : 1);
+      const DecoderLayer& layer = layers[i];
       const int32_t index = static_cast<int32_t>(i);
-      Qkv qkv = ops.QkvLinear(layer.attention.qkv, x);
-      const Query q = ops.RopeAppend(index, layer.spec, layer.attention.norms, std::move(qkv));
-      x = ops.Attention(index, layer.spec, q, {layer.attention.output});
-      x = ops.RowLinear(layer.attention.output, std::move(x), layer.attention_addend, residual,
-                        layer.ffn_norm, layer.ffn.inputs);
-      if (const auto* dense = std::get_if<GatedWeights>(&layer.ffn.weights)) {
-        x = ops.GatedLinear(dense->gate_up, x, layer.ffn.function, {dense->down});
-        x = ops.RowLinear(dense->down, std::move(x), layer.ffn_addend, residual, next_norm,
-                          readers);
-      } else {
-        const auto& mixture = std::get<Mixture>(layer.ffn.weights);
-        x = ops.Mixture(mixture.weights, mixture.spec, x, layer.ffn_addend, residual, next_norm,
-                        readers);
-      }
+      x = layer.mixer.Run(ops, index, std::move(x), residual, layer.feed_forward.input());
+      const bool last = i + 1 == layers.size();
+      x = layer.feed_forward.Run(ops, index, std::move(x), residual,
+                                 last ? AfterLayers() : layers[i + 1].mixer.input());
     }
     if (pooler.has_value()) {
       return ops.PoolNormed(ends.output_norm, residual, pooler->pooling, pooler->normalize);
@@ -71,8 +61,14 @@ struct Decoder : Model {
     ops.Sample(ops.Head(ends.head, ends.logits, x));
   }
 
+  // A pooler norms the residual itself.
+  NextInput AfterLayers() const {
+    if (pooler.has_value()) return {};
+    return {ends.output_norm, {&ends.head, 1}};
+  }
+
   Ends ends;
-  std::vector<Layer> layers;
+  std::vector<DecoderLayer> layers;
   std::optional<PoolerConfig> pooler;  // set: makes embeddings
 };
 
@@ -99,22 +95,22 @@ absl::StatusOr<std::unique_ptr<Model>> LoadDecoder(const ModelConfig& config, in
   MILLRACE_ASSIGN_OR_RETURN(model->ends, parts.OutsideLayers());
   model->pooler = config.pooler;
   const Addend addend{.factor = static_cast<float>(config.residual_factor)};
-  for (AttentionSpec& spec : AttentionSpecs(config, max_model_len)) {
-    const int i = static_cast<int>(model->layers.size());
+  for (int i = 0; i < config.num_layers(); ++i) {
     const LayerConfig& described = config.layers[i];
     MILLRACE_RETURN_IF_ERROR(CheckLayer(described, i));
-    Layer& layer = model->layers.emplace_back();
-    layer.spec = std::move(spec);
-    layer.attention_addend = layer.ffn_addend = addend;
-    MILLRACE_ASSIGN_OR_RETURN(layer.attention, parts.Attention(i, layer.spec));
-    MILLRACE_ASSIGN_OR_RETURN(layer.ffn, parts.LayerFeedForward(i));
+    DecoderLayer& layer = model->layers.emplace_back();
+    LayerPart<Mixer>& mixer = layer.mixer;
+    LayerPart<FeedForward>& feed_forward = layer.feed_forward;
+    mixer.addend = feed_forward.addend = addend;
+    MILLRACE_ASSIGN_OR_RETURN(mixer.kind, parts.LayerMixer(i, max_model_len));
+    MILLRACE_ASSIGN_OR_RETURN(feed_forward.kind, parts.LayerFeedForward(i));
     if (NormsInput(described.norms)) {
-      MILLRACE_ASSIGN_OR_RETURN(layer.attention_norm, parts.Norm(i, "attn_norm"));
-      MILLRACE_ASSIGN_OR_RETURN(layer.ffn_norm, parts.Norm(i, "ffn_norm"));
+      MILLRACE_ASSIGN_OR_RETURN(mixer.norm, parts.Norm(i, "attn_norm"));
+      MILLRACE_ASSIGN_OR_RETURN(feed_forward.norm, parts.Norm(i, "ffn_norm"));
     }
     if (NormsOutput(described.norms)) {
-      MILLRACE_ASSIGN_OR_RETURN(layer.attention_addend.norm, parts.Norm(i, "post_attention_norm"));
-      MILLRACE_ASSIGN_OR_RETURN(layer.ffn_addend.norm, parts.Norm(i, "post_ffw_norm"));
+      MILLRACE_ASSIGN_OR_RETURN(mixer.addend.norm, parts.Norm(i, "post_attention_norm"));
+      MILLRACE_ASSIGN_OR_RETURN(feed_forward.addend.norm, parts.Norm(i, "post_ffw_norm"));
     }
   }
   return model;

@@ -32,10 +32,10 @@ struct Layer {
 };
 
 struct EncoderModel : Encoder {
-  int32_t kv_heads() const override {
-    int32_t most = 0;
-    for (const Layer& layer : layers) most = std::max(most, layer.spec.num_kv_heads);
-    return most;
+  std::vector<int32_t> layer_kv_heads() const override {
+    std::vector<int32_t> heads;
+    for (const Layer& layer : layers) heads.push_back(layer.spec.num_kv_heads);
+    return heads;
   }
 
   void Forward(EncoderOps& ops, const StepInput& input) const override {
@@ -95,14 +95,18 @@ class EncoderLoader {
     return tables;
   }
 
-  absl::StatusOr<Layer> LoadLayer(int index, AttentionSpec spec) {
+  // `bias`: of the scores of all layers.
+  absl::StatusOr<Layer> LoadLayer(int index, const SoftmaxAttention& attention, int max_model_len,
+                                  std::optional<PositionBiasId> bias) {
     const std::string block = StrCat("blk.", index, ".");
-    Layer layer{.spec = std::move(spec)};
+    Layer layer{.spec = AttentionSpecOf(attention, max_model_len)};
+    layer.spec.causal = false;
+    layer.spec.position_bias = bias;
     const bool pre = config_.layers[index].norms == NormPlacement::kPre;
     if (pre && index > 0) {
       MILLRACE_ASSIGN_OR_RETURN(layer.attention_input, Norm(block + "attn_norm"));
     }
-    MILLRACE_RETURN_IF_ERROR(LoadAttention(index, block, &layer));
+    MILLRACE_RETURN_IF_ERROR(LoadAttention(attention, block, &layer));
     if (pre) {
       MILLRACE_ASSIGN_OR_RETURN(layer.ffn_input, Norm(block + "ffn_norm"));
     } else {
@@ -144,10 +148,11 @@ class EncoderLoader {
   }
 
  private:
-  absl::Status LoadAttention(int index, const std::string& block, Layer* layer) {
+  absl::Status LoadAttention(const SoftmaxAttention& attention, const std::string& block,
+                             Layer* layer) {
     const int size = layer->spec.head_size;
     std::vector<std::string> qkv = {block + "attn_qkv.weight"};
-    if (!config_.layers[index].softmax().fused_qkv) {
+    if (!attention.fused_qkv) {
       qkv = {block + "attn_q.weight", block + "attn_k.weight", block + "attn_v.weight"};
     }
     const std::string output = block + "attn_output.weight";
@@ -212,11 +217,12 @@ absl::StatusOr<std::unique_ptr<Encoder>> LoadEncoder(const ModelConfig& config, 
   if (encoder.position_buckets > 0) {
     MILLRACE_ASSIGN_OR_RETURN(bias, placer.PositionBias("attn_rel_b.weight"));
   }
-  std::vector<AttentionSpec> specs = AttentionSpecs(config, max_model_len);
   for (int i = 0; i < config.num_layers(); ++i) {
-    specs[i].causal = false;
-    specs[i].position_bias = bias;
-    MILLRACE_ASSIGN_OR_RETURN(model->layers.emplace_back(), loader.LoadLayer(i, specs[i]));
+    const auto load = [&](const SoftmaxAttention& attention) {
+      return loader.LoadLayer(i, attention, max_model_len, bias);
+    };
+    MILLRACE_ASSIGN_OR_RETURN(model->layers.emplace_back(),
+                              std::visit(load, config.layers[i].attention));
   }
   if (config.layers[0].norms == NormPlacement::kPre) {
     MILLRACE_ASSIGN_OR_RETURN(model->output_norm, loader.Norm("output_norm"));

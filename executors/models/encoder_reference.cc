@@ -42,7 +42,7 @@ StepPlan TextsPlan(const std::vector<std::vector<Token>>& texts, int block_size,
 }
 
 Embeddings Embed(Executor& executor, const std::vector<std::vector<Token>>& texts, StepId id) {
-  return Embed(executor, TextsPlan(texts, executor.info().limits.block_size, id));
+  return Embed(executor, TextsPlan(texts, executor.info().limits.block_size(), id));
 }
 
 Embeddings Embed(Executor& executor, StepPlan plan) {

@@ -94,7 +94,7 @@ TEST_F(EncodersTest, PairsAreWhatTransformersMakesOfThem) {
                            const cpu::Kernels& kernels = cpu::BestKernels()) {
       const auto executor = Load(folder, device, kernels);
       EXPECT_EQ(executor->info().limits.embedding_size, 1);
-      StepPlan plan = TextsPlan({reference_.prompt}, executor->info().limits.block_size, 1);
+      StepPlan plan = TextsPlan({reference_.prompt}, executor->info().limits.block_size(), 1);
       if (has_types && types) plan.rows[0].second_type = second;
       return Embed(*executor, std::move(plan))[0];
     };
@@ -234,7 +234,7 @@ TEST_F(EncodersTest, RefusesRowsThatAreNoWholeTexts) {
   const std::string folder = Path("refused");
   WriteTwinFolder(EncoderTwins()[0], folder);
   const auto executor = Load(folder);
-  StepPlan plan = TextsPlan({{1, 2, 3}}, executor->info().limits.block_size, 1);
+  StepPlan plan = TextsPlan({{1, 2, 3}}, executor->info().limits.block_size(), 1);
   plan.logits.push_back({.offset = 2, .target = std::nullopt});
   plan.rows[0].logits = {0, 1};
   EXPECT_THAT(std::string(executor->Submit(plan).message()),

@@ -31,7 +31,7 @@ constexpr TwinForm kForms[] = {TwinForm::kFolder, TwinForm::kGguf};
 
 CpuSpec Device(bool float_kv, int max_model_len) {
   return {{.threads = 2,
-           .kv_cache_memory = 8 << 20,
+           .kv_cache_memory = 32 << 20,
            .max_num_seqs = 130,
            .max_num_batched_tokens = 128,
            .max_model_len = max_model_len},

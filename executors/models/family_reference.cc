@@ -115,7 +115,7 @@ std::vector<float> TwinLogprobs(Executor& executor, const FamilyReference& refer
   AppendPromptLogprobs(driver, slot, tokens, tokens, &logprobs);
   for (const int32_t position : reference.rows) {
     AppendRow(driver, limits.vocab_size, reference.prompt, position,
-              absl::MakeConstSpan(driver.blocks(slot)).first(position / limits.block_size),
+              absl::MakeConstSpan(driver.blocks(slot)).first(position / limits.block_size()),
               &logprobs);
   }
   return logprobs;

@@ -2,7 +2,9 @@
 #ifndef MILLRACE_EXECUTORS_MODELS_MODEL_H_
 #define MILLRACE_EXECUTORS_MODELS_MODEL_H_
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "executors/decoder_ops.h"
@@ -14,9 +16,11 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Return the query heads of a layer, and the kv heads of its pages, on this rank.
+  // Return the most query heads of a layer, and the most kv heads of a layer's pages, on this rank.
   virtual int32_t heads() const = 0;
   virtual int32_t kv_heads() const = 0;
+  // Returns the kv heads of each layer's pages on this rank.
+  virtual std::vector<int32_t> layer_kv_heads() const = 0;
 
   // Computes one step, from the input's tokens to its samples.
   virtual void Forward(DecoderOps& ops, const StepInput& input) const = 0;

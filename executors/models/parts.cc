@@ -10,6 +10,14 @@
 namespace millrace {
 namespace {
 
+// Functions as one, by the kinds of a variant. A kind without a function does not compile.
+template <typename... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+template <typename... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;
+
 std::string Weight(int layer, std::string_view name) {
   return StrCat("blk.", layer, ".", name, ".weight");
 }
@@ -68,20 +76,16 @@ absl::StatusOr<Share> ShareFeedForward(const WeightPlacer& placer, int size,
   return DivideUnits(size, std::lcm(kShareMultiple, std::lcm(rows, block.columns)), placer.rank());
 }
 
-std::vector<AttentionSpec> AttentionSpecs(const ModelConfig& config, int max_model_len) {
-  std::vector<AttentionSpec> specs;
-  for (const LayerConfig& layer : config.layers) {
-    const SoftmaxAttention& attention = layer.softmax();
-    specs.push_back({.num_heads = attention.heads,
-                     .num_kv_heads = attention.kv_heads,
-                     .head_size = attention.head_size,
-                     .scale = static_cast<float>(attention.scale),
-                     .soft_cap = static_cast<float>(attention.soft_cap),
-                     .window = attention.window,
-                     .rope = {}});
-    if (attention.rope.has_value()) specs.back().rope = RopeSpecOf(*attention.rope, max_model_len);
-  }
-  return specs;
+AttentionSpec AttentionSpecOf(const SoftmaxAttention& attention, int max_model_len) {
+  AttentionSpec spec = {.num_heads = attention.heads,
+                        .num_kv_heads = attention.kv_heads,
+                        .head_size = attention.head_size,
+                        .scale = static_cast<float>(attention.scale),
+                        .soft_cap = static_cast<float>(attention.soft_cap),
+                        .window = attention.window,
+                        .rope = {}};
+  if (attention.rope.has_value()) spec.rope = RopeSpecOf(*attention.rope, max_model_len);
+  return spec;
 }
 
 absl::StatusOr<NormId> PartLoader::Norm(int layer, const char* name,
@@ -92,9 +96,17 @@ absl::StatusOr<NormId> PartLoader::Norm(int layer, const char* name,
   return placer_.Norm(Weight(layer, name), spec);
 }
 
-absl::StatusOr<AttentionWeights> PartLoader::Attention(int layer, AttentionSpec& spec) {
-  const SoftmaxAttention& attention = config_.layers[layer].softmax();
-  AttentionWeights weights;
+absl::StatusOr<Mixer> PartLoader::LayerMixer(int layer, int max_model_len) {
+  return std::visit(Overloaded{[&](const SoftmaxAttention& attention) {
+                      return Softmax(layer, attention, max_model_len);
+                    }},
+                    config_.layers[layer].attention);
+}
+
+absl::StatusOr<Mixer> PartLoader::Softmax(int layer, const SoftmaxAttention& attention,
+                                          int max_model_len) {
+  SoftmaxMixer mixer{.spec = AttentionSpecOf(attention, max_model_len)};
+  AttentionSpec& spec = mixer.spec;
   std::vector<std::string> qkv;
   if (attention.fused_qkv) {
     qkv = {Weight(layer, "attn_qkv")};
@@ -109,32 +121,32 @@ absl::StatusOr<AttentionWeights> PartLoader::Attention(int layer, AttentionSpec&
   if (attention.sinks) {
     MILLRACE_ASSIGN_OR_RETURN(spec.sinks, placer_.Vector(Weight(layer, "attn_sinks"), heads.q));
   }
-  MILLRACE_ASSIGN_OR_RETURN(weights.qkv, placer_.Linear(qkv, QkvShard(heads, size)));
+  MILLRACE_ASSIGN_OR_RETURN(mixer.qkv, placer_.Linear(qkv, QkvShard(heads, size)));
   if (attention.qk_norm != QkNorm::kNone) {
-    weights.norms.emplace();
-    weights.norms->across_heads = attention.qk_norm == QkNorm::kWhole;
+    mixer.norms.emplace();
+    mixer.norms->across_heads = attention.qk_norm == QkNorm::kWhole;
     std::optional<Share> q, k;
-    if (weights.norms->across_heads) {
+    if (mixer.norms->across_heads) {
       q = Elements(heads.q, size);
       k = Elements(heads.kv, size);
     }
-    MILLRACE_ASSIGN_OR_RETURN(weights.norms->q, Norm(layer, "attn_q_norm", q));
-    MILLRACE_ASSIGN_OR_RETURN(weights.norms->k, Norm(layer, "attn_k_norm", k, heads.owns_kv));
+    MILLRACE_ASSIGN_OR_RETURN(mixer.norms->q, Norm(layer, "attn_q_norm", q));
+    MILLRACE_ASSIGN_OR_RETURN(mixer.norms->k, Norm(layer, "attn_k_norm", k, heads.owns_kv));
   }
-  MILLRACE_ASSIGN_OR_RETURN(weights.output, placer_.Linear({output}, OutputShard(heads, size)));
-  return weights;
+  MILLRACE_ASSIGN_OR_RETURN(mixer.output, placer_.Linear({output}, OutputShard(heads, size)));
+  return mixer;
 }
 
-absl::StatusOr<GatedWeights> PartLoader::Gated(int layer, int size, bool fused,
+absl::StatusOr<GatedNetwork> PartLoader::Gated(int layer, int size, bool fused,
                                                const char* suffix) {
-  GatedWeights weights;
+  GatedNetwork network;
   std::vector<std::string> gate_up = {Weight(layer, StrCat("ffn_up", suffix))};
   if (!fused) gate_up.insert(gate_up.begin(), Weight(layer, StrCat("ffn_gate", suffix)));
   const std::string down = Weight(layer, StrCat("ffn_down", suffix));
   MILLRACE_ASSIGN_OR_RETURN(const Share share, ShareFeedForward(placer_, size, gate_up, down));
-  MILLRACE_ASSIGN_OR_RETURN(weights.gate_up, placer_.GatedLinear(gate_up, share));
-  MILLRACE_ASSIGN_OR_RETURN(weights.down, placer_.Linear({down}, {.rows = {}, .columns = share}));
-  return weights;
+  MILLRACE_ASSIGN_OR_RETURN(network.gate_up, placer_.GatedLinear(gate_up, share));
+  MILLRACE_ASSIGN_OR_RETURN(network.down, placer_.Linear({down}, {.rows = {}, .columns = share}));
+  return network;
 }
 
 absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedForward& ffn) {
@@ -162,7 +174,7 @@ absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedF
   MILLRACE_ASSIGN_OR_RETURN(weights.down,
                             placer_.Experts(down, experts, {.rows = {}, .columns = share}));
   if (ffn.shared_size == 0) return weights;
-  MILLRACE_ASSIGN_OR_RETURN(const GatedWeights shared,
+  MILLRACE_ASSIGN_OR_RETURN(const GatedNetwork shared,
                             Gated(layer, ffn.shared_size, /*fused=*/false, "_shexp"));
   weights.shared = {.gate_up = shared.gate_up, .down = shared.down, .gated = ffn.shared_gate};
   return weights;
@@ -171,16 +183,18 @@ absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedF
 absl::StatusOr<FeedForward> PartLoader::LayerFeedForward(int layer) {
   const LayerConfig& described = config_.layers[layer];
   if (const auto* ffn = std::get_if<GatedFeedForward>(&described.feed_forward)) {
-    MILLRACE_ASSIGN_OR_RETURN(const GatedWeights weights,
+    MILLRACE_ASSIGN_OR_RETURN(GatedNetwork network,
                               Gated(layer, ffn->size, ffn->fused_gate_up, ""));
-    return FeedForward{weights, ffn->function, {weights.gate_up}};
+    network.function = ffn->function;
+    return network;
   }
   const auto& ffn = std::get<ExpertsFeedForward>(described.feed_forward);
   MILLRACE_ASSIGN_OR_RETURN(const MixtureWeights weights, Experts(layer, ffn));
-  std::vector<LinearId> inputs = {weights.router, weights.gate_up};
-  if (weights.shared.has_value()) inputs.push_back(weights.shared->gate_up);
-  return FeedForward{Mixture{weights, {.router = ffn.router, .function = ffn.function}},
-                     ffn.function, std::move(inputs)};
+  MixtureNetwork network{.weights = weights,
+                         .spec = {.router = ffn.router, .function = ffn.function},
+                         .readers = {weights.router, weights.gate_up}};
+  if (weights.shared.has_value()) network.readers.push_back(weights.shared->gate_up);
+  return network;
 }
 
 absl::StatusOr<Ends> PartLoader::OutsideLayers() {

@@ -4,11 +4,11 @@
 
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "executors/decoder_ops.h"
+#include "executors/models/layer.h"
 #include "executors/weights/shares.h"
 #include "formats/model_config.h"
 
@@ -31,30 +31,9 @@ absl::StatusOr<Share> ShareFeedForward(const WeightPlacer& placer, int size,
 // positions.
 RopeSpec RopeSpecOf(const RopeConfig& rope, int max_model_len);
 
-// Returns the attention of each layer, in a server of sequences of up to `max_model_len` positions.
-std::vector<AttentionSpec> AttentionSpecs(const ModelConfig& config, int max_model_len);
-
-struct AttentionWeights {
-  LinearId qkv;
-  std::optional<HeadNorms> norms;
-  LinearId output;
-};
-
-struct GatedWeights {
-  LinearId gate_up;
-  LinearId down;
-};
-
-struct Mixture {
-  MixtureWeights weights;
-  MixtureSpec spec;
-};
-
-struct FeedForward {
-  std::variant<GatedWeights, Mixture> weights;
-  GateFunction function;
-  std::vector<LinearId> inputs;  // the linears that read the layer's input
-};
+// Returns a layer's attention, all of its heads, in a server of sequences of up to `max_model_len`
+// positions.
+AttentionSpec AttentionSpecOf(const SoftmaxAttention& attention, int max_model_len);
 
 // The parts before the first layer and after the last one.
 struct Ends {
@@ -74,14 +53,15 @@ class PartLoader {
   absl::StatusOr<NormId> Norm(int layer, const char* name,
                               const std::optional<Share>& share = std::nullopt,
                               bool counted = true);
-  // Leaves the rank's heads in `spec`.
-  absl::StatusOr<AttentionWeights> Attention(int layer, AttentionSpec& spec);
+  // Return the layer's parts on this rank, of the kinds that its config says.
+  absl::StatusOr<Mixer> LayerMixer(int layer, int max_model_len);
   absl::StatusOr<FeedForward> LayerFeedForward(int layer);
   absl::StatusOr<Ends> OutsideLayers();
 
  private:
+  absl::StatusOr<Mixer> Softmax(int layer, const SoftmaxAttention& attention, int max_model_len);
   // Loads a gated network of `size`, whose tensors' names end in `suffix`.
-  absl::StatusOr<GatedWeights> Gated(int layer, int size, bool fused, const char* suffix);
+  absl::StatusOr<GatedNetwork> Gated(int layer, int size, bool fused, const char* suffix);
   absl::StatusOr<MixtureWeights> Experts(int layer, const ExpertsFeedForward& ffn);
 
   const ModelConfig& config_;

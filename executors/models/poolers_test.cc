@@ -40,7 +40,7 @@ std::unique_ptr<Executor> Load(const std::string& path, const CpuSpec& device = 
 
 // Embeds `text` in steps of `chunk` tokens, in slot 0.
 std::vector<float> EmbedByParts(Executor& executor, const std::vector<Token>& text, int chunk) {
-  const int block_size = executor.info().limits.block_size;
+  const int block_size = executor.info().limits.block_size();
   StepPlan whole = TextsPlan({text}, block_size, 1);
   std::vector<float> embedding;
   const auto size = static_cast<int32_t>(text.size());
@@ -172,12 +172,12 @@ TEST_F(PoolersTest, RefusesWhatAMeanOrAnEmbeddingCannotBeMadeOf) {
   WriteTwinFolder(PoolerTwins()[1], folder);
   ASSERT_EQ(PoolerTwins()[1].pooling, "mean_tokens");
   const auto mean = Load(folder);
-  StepPlan part = TextsPlan({{1, 2, 3}}, mean->info().limits.block_size, 1);
+  StepPlan part = TextsPlan({{1, 2, 3}}, mean->info().limits.block_size(), 1);
   part.rows[0].start = 1;
   EXPECT_THAT(std::string(mean->Submit(part).message()), HasSubstr("whole sequences"));
   WriteTwinFolder(PoolerTwins()[0], folder);
   const auto last = Load(folder);
-  StepPlan sampled = TextsPlan({{1, 2, 3}}, last->info().limits.block_size, 1);
+  StepPlan sampled = TextsPlan({{1, 2, 3}}, last->info().limits.block_size(), 1);
   sampled.logits.push_back({.offset = 2, .target = std::nullopt});
   sampled.rows[0].logits = {0, 1};
   EXPECT_THAT(std::string(last->Submit(sampled).message()),

@@ -9,7 +9,7 @@
 
 #include "absl/types/span.h"
 #include "formats/open_model.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 

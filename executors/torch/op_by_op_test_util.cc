@@ -77,7 +77,7 @@ struct Difference {
   double largest = 0;
 };
 
-class OpByOp : public DecoderOps, public EncoderOps {
+class OpByOp : public DecoderOps, public EncoderOps, public MixtureOps {
  public:
   OpByOp(cpu::CpuOps& cpu, TorchOps& torch, OpErrors& errors)
       : cpu_(cpu), torch_(torch), errors_(errors) {}
@@ -265,9 +265,10 @@ class OpByOpModel : public HostModel {
     CheckOk(LoadAnyModel(config, cpu_->info.limits.max_model_len, placer).status());
     weights_ = placer.Finish();
     kv_.block_size = device.block_size;
+    kv_.groups.assign(config.layers.size(), 0);  // nothing is released
     for (const LayerConfig& layer : config.layers) {
       const SoftmaxAttention& heads = layer.softmax();
-      const int64_t tokens = cpu_->info.limits.num_blocks * kv_.block_size;
+      const int64_t tokens = cpu_->info.limits.num_blocks[0] * kv_.block_size;
       kv_.keys.push_back(at::empty({tokens, heads.kv_heads, heads.head_size}));
       kv_.values.push_back(at::empty({tokens, heads.kv_heads, heads.head_size}));
     }
@@ -276,7 +277,7 @@ class OpByOpModel : public HostModel {
 
   const ModelInfo& info() const override { return cpu_->info; }
 
-  void Copy(const BlockCopy&) override {
+  void Move(const StateMove&) override {
     CheckOk(absl::UnimplementedError("op by op, no blocks are copied"));
   }
 

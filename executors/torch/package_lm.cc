@@ -41,10 +41,10 @@ class PackageLm : public HostModel {
         info_(std::move(info)),
         pool_(std::move(pool)),
         sampler_(*pool_),
-        no_place_(int64_t{info_.limits.num_blocks} * info_.limits.block_size) {}
+        no_place_(int64_t{info_.limits.num_blocks[0]} * info_.limits.block_size()) {}
 
   const ModelInfo& info() const override { return info_; }
-  void Copy(const BlockCopy& copy) override { kv_.Copy(copy); }
+  void Move(const StateMove& move) override { kv_.Move(move); }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
     try {
@@ -124,8 +124,9 @@ class PackageLm : public HostModel {
 
   void FillContext(const Row& row, int64_t length, int64_t past, int64_t* places) const {
     const int64_t block_size = kv_.block_size;
+    const std::vector<BlockId>& table = row.block_tables[0];
     for (int64_t i = 0; i < length; ++i) {
-      places[i] = row.block_table[i / block_size] * block_size + i % block_size;
+      places[i] = table[i / block_size] * block_size + i % block_size;
     }
     std::fill(places + length, places + past, no_place_);
   }
@@ -166,9 +167,8 @@ absl::StatusOr<std::unique_ptr<HostModel>> Load(const std::string& path, const T
   auto code = LoadPackageCode(path);
   phases.End("load its code and weights");
 
-  KvGroup group;
   MILLRACE_ASSIGN_OR_RETURN(TorchKv kv,
-                            MakeKv(config, device, at::kFloat, /*more_places=*/1, &limits, &group));
+                            MakeKv(config, device, at::kFloat, /*more_places=*/1, &limits));
   for (const std::vector<at::Tensor>* layers : {&kv.keys, &kv.values}) {
     for (const at::Tensor& layer : *layers) layer[-1].zero_();
   }
@@ -178,10 +178,7 @@ absl::StatusOr<std::unique_ptr<HostModel>> Load(const std::string& path, const T
                     .end_tokens = config.end_tokens,
                     .batch_invariant = false,  // its matrix products depend on their shape
                     .limits = limits,
-                    .kv = {.block_size = limits.block_size,
-                           .num_blocks = limits.num_blocks,
-                           .type = "float32",
-                           .groups = {group}}};
+                    .kv_type = "float32"};
   phases.End("take memory");
   info.load_phases = phases.Take();
   return std::make_unique<PackageLm>(std::move(code), std::move(kv), std::move(info),

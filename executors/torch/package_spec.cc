@@ -1,5 +1,7 @@
 #include "executors/torch/package_spec.h"
 
+#include <ATen/cpu/Utils.h>
+
 #include <set>
 #include <tuple>
 #include <utility>
@@ -112,6 +114,7 @@ absl::StatusOr<ModelConfig> ReadCausalLm(const JsonFields& fields) {
   return config;
 }
 
+// `name`: as AOTInductor's list of instruction sets spells it (torch/_inductor/cpu_vec_isa.py).
 bool HasInstructionSet(std::string_view name) {
 #if defined(__x86_64__)
   if (name == "AVX2") {
@@ -124,6 +127,8 @@ bool HasInstructionSet(std::string_view name) {
   if (name == "AVX512_VNNI") return __builtin_cpu_supports("avx512vnni");
   if (name == "AVX512_BF16") return __builtin_cpu_supports("avx512bf16");
 #endif
+  // Processes have tiles only once they have asked the system for them.
+  if (name == "AMX_TILE") return at::cpu::init_amx();
   return false;
 }
 

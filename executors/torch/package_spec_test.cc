@@ -1,5 +1,9 @@
 #include "executors/torch/package_spec.h"
 
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
 #include <string>
 
 #include "base/strings.h"
@@ -92,10 +96,22 @@ TEST(PackageSpecTest, ALanguageModelSaysWhatItsCacheIsMadeOf) {
   EXPECT_EQ(Error(LanguageModel("0")), "causal_lm.layers: is 0, must be an integer from 1 to 4096");
 }
 
+// Returns what Linux says that the processor has.
+std::set<std::string> Flags() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (!line.starts_with("flags")) continue;
+    std::istringstream words(line.substr(line.find(':') + 1));
+    return {std::istream_iterator<std::string>(words), {}};
+  }
+  return {};
+}
+
 TEST(PackageSpecTest, AProcessorMustHaveWhatAPackageWasCompiledFor) {
   EXPECT_TRUE(CheckInstructionSets("").ok());
   EXPECT_EQ(CheckInstructionSets("AVX2").ok(),
             __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  EXPECT_EQ(CheckInstructionSets("AMX_TILE").ok(), Flags().contains("amx_tile"));
   EXPECT_EQ(CheckInstructionSets("SVE").code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(CheckInstructionSets("SVE").message()), HasSubstr("compiled for SVE"));
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/models/model_state.h"
 #include "executors/torch/package_model.h"
 #include "executors/torch/torch_model.h"
 
@@ -44,8 +45,8 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadTorchExecutor(const ModelSpec& mod
   load(model, device, &loaded);
   MILLRACE_RETURN_IF_ERROR(loaded.status());
   const ModelInfo& info = (*loaded)->info();
-  kLog.Info("torch executor: ", info.kv.type, ", ", info.weight_bytes >> 20, " MiB of weights, ",
-            info.kv.num_blocks, " KV blocks of ", info.kv.block_size, " tokens");
+  kLog.Info("torch executor: ", info.kv_type, ", ", info.weight_bytes >> 20, " MiB of weights, ",
+            DivisionText(info.limits.state, info.limits.num_blocks));
   return MakeHostExecutor(*std::move(loaded));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executors/executor_driver_test_util.h"
@@ -12,6 +13,7 @@
 #include "executors/models/encoder_reference.h"
 #include "executors/models/family_reference.h"
 #include "executors/tiny_model_test_util.h"
+#include "executors/windows_test_util.h"
 #include "formats/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -115,6 +117,7 @@ TEST_F(TorchExecutorTest, FoldersGiveTheReferencesLogprobs) {
 LoadTwin TwinLoader(bool bfloat16) {
   return [bfloat16](const std::string& path, int max_model_len) {
     TorchSpec device = Device();
+    device.kv_cache_memory = 64 << 20;  // no block is released
     device.max_num_seqs = 130;
     device.max_model_len = max_model_len;
     device.bfloat16 = bfloat16;
@@ -242,6 +245,23 @@ TEST_F(TorchExecutorTest, ACopiedBlockIsTheSame) {
   EXPECT_EQ(*tokens[0].logprob, *tokens[1].logprob);
 }
 
+// Steps of the same rows have the same numbers, whatever becomes of blocks behind windows.
+TEST_F(TorchExecutorTest, BlocksBehindWindowsAreReleased) {
+  TorchSpec device = Device();
+  device.max_num_batched_tokens = 64;
+  for (const auto& [name, window] : {std::pair("gpt_oss", 16), {"ministral", 40}, {"mistral", 9}}) {
+    SCOPED_TRACE(name);
+    const std::string path = WriteWindowTwin(FamilyTwinOf(name), window, Path(name));
+    const std::unique_ptr<Executor> executor = Load(path, device);
+    // All layers of a Mistral have the window, some of the others.
+    EXPECT_EQ(executor->info().limits.state.num_groups(), name == std::string("mistral") ? 1 : 2);
+    const auto kept = GenerateInWindows(*executor, /*release=*/false, 16);
+    EXPECT_EQ(GenerateInWindows(*Load(path, device), /*release=*/true, 16), kept);
+  }
+  const std::string path = WriteWindowTwin(FamilyTwinOf("ministral"), 20, Path("ministral"));
+  ExpectForkSeesCopies(ForkTwoGroups(*Load(path, device)));
+}
+
 TEST_F(TorchExecutorTest, InfoSaysWhatWasLoaded) {
   TinyLlama model = Tiny("llama", TensorType::kQ4_1);
   const std::unique_ptr<Executor> executor = Load(Gguf(model));
@@ -250,17 +270,17 @@ TEST_F(TorchExecutorTest, InfoSaysWhatWasLoaded) {
   EXPECT_FALSE(info.batch_invariant);
   EXPECT_EQ(info.digest.size(), 32);
   EXPECT_EQ(info.limits.vocab_size, 320);
-  EXPECT_EQ(info.kv.type, "float32");
-  ASSERT_EQ(info.kv.groups.size(), 1);
+  EXPECT_EQ(info.kv_type, "float32");
+  ASSERT_EQ(info.limits.state.num_groups(), 1);
   // Keys and values, layers, tokens, heads, elements, bytes.
-  EXPECT_EQ(info.kv.groups[0].bytes_per_block, 2 * 2 * 16 * 2 * 16 * 4);
-  EXPECT_EQ(info.limits.num_blocks, (8 << 20) / info.kv.groups[0].bytes_per_block);
+  EXPECT_EQ(info.limits.state.Paged(0)->block_bytes, 2 * 2 * 16 * 2 * 16 * 4);
+  EXPECT_EQ(info.limits.num_blocks[0], (8 << 20) / info.limits.state.Paged(0)->block_bytes);
   EXPECT_EQ(Load(Gguf(model))->info().digest, info.digest);
   TorchSpec device = Device();
   device.bfloat16 = true;
   const std::unique_ptr<Executor> half = Load(Gguf(model), device);
   EXPECT_NE(half->info().digest, info.digest);
-  EXPECT_EQ(half->info().kv.type, "bfloat16");
+  EXPECT_EQ(half->info().kv_type, "bfloat16");
   EXPECT_LT(half->info().weight_bytes, info.weight_bytes * 3 / 4);
   model.seed = 2;
   EXPECT_NE(Load(Gguf(model))->info().digest, info.digest);

@@ -2,44 +2,51 @@
 
 #include <c10/core/InferenceMode.h>
 
-#include <algorithm>
+#include <variant>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/models/model_state.h"
 
 namespace millrace::aten {
 
-void TorchKv::Copy(const BlockCopy& copy) const {
+void TorchKv::Move(const StateMove& move) const {
   const c10::InferenceMode inference;
-  for (const std::vector<at::Tensor>* pages : {&keys, &values}) {
-    for (const at::Tensor& layer : *pages) {
-      layer.narrow(0, copy.dst * block_size, block_size)
-          .copy_(layer.narrow(0, copy.src * block_size, block_size));
+  for (size_t layer = 0; layer < groups.size(); ++layer) {
+    if (groups[layer] != move.group) continue;
+    for (const at::Tensor& pages : {keys[layer], values[layer]}) {
+      pages.narrow(0, move.to.block * block_size, block_size)
+          .copy_(pages.narrow(0, move.from.block * block_size, block_size));
     }
   }
 }
 
 absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& device,
-                               at::ScalarType dtype, int64_t more_places, StepLimits* limits,
-                               KvGroup* group) {
-  MILLRACE_ASSIGN_OR_RETURN(const HeadShape heads, SharedHeadShape(config));
-  const int64_t width = int64_t{heads.kv_heads} * heads.head_size;
-  *group = {.num_layers = config.num_layers(),
-            .bytes_per_block = int64_t{2} * config.num_layers() * device.block_size * width *
-                               static_cast<int64_t>(c10::elementSize(dtype))};
-  const int64_t blocks = device.kv_cache_memory / group->bytes_per_block;
-  if (blocks < 1) {
+                               at::ScalarType dtype, int64_t more_places, StepLimits* limits) {
+  const ModelState state = StateOf(config, RankSpec(),
+                                   {.block_size = device.block_size,
+                                    .element_bytes = static_cast<int32_t>(c10::elementSize(dtype)),
+                                    .release_below = limits->max_model_len});
+  limits->state = state.layout;
+  limits->num_blocks = DivideState(limits->state, device.kv_cache_memory,
+                                   {.max_num_seqs = limits->max_num_seqs,
+                                    .max_num_batched_tokens = limits->max_num_batched_tokens,
+                                    .max_model_len = limits->max_model_len});
+  if (limits->context_blocks() < 1) {
     return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
                                              " bytes, allowed: at least one block's ",
-                                             group->bytes_per_block));
+                                             BytesOfABlockEach(limits->state)));
   }
-  limits->num_blocks = static_cast<int32_t>(std::min<int64_t>(blocks, int64_t{1} << 30));
-  TorchKv kv{.block_size = device.block_size};
-  const int64_t places = limits->num_blocks * kv.block_size + more_places;
-  for (int i = 0; i < config.num_layers(); ++i) {
-    const auto pages = [&] { return at::empty({places, heads.kv_heads, heads.head_size}, dtype); };
-    kv.keys.push_back(pages());
-    kv.values.push_back(pages());
+  TorchKv kv{.block_size = device.block_size, .num_groups = state.layout.num_groups()};
+  for (size_t layer = 0; layer < config.layers.size(); ++layer) {
+    const int group = state.placements[layer].group;
+    kv.groups.push_back(group);
+    const int64_t places = limits->num_blocks[group] * kv.block_size + more_places;
+    const auto pages = [&](const SoftmaxAttention& heads) {
+      return at::empty({places, heads.kv_heads, heads.head_size}, dtype);
+    };
+    kv.keys.push_back(std::visit(pages, config.layers[layer].attention));
+    kv.values.push_back(std::visit(pages, config.layers[layer].attention));
   }
   return kv;
 }

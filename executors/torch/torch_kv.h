@@ -13,22 +13,23 @@
 
 namespace millrace::aten {
 
-// The keys and the values of all sequences, of each layer [blocks * block_size, kv_heads,
-// head_size]. Blocks that were never used take no memory, and hold anything.
+// The keys and the values of all sequences, of each layer [blocks of its group * block_size, its
+// kv_heads, its head_size]. Blocks that were never used take no memory, and hold anything.
 struct TorchKv {
   int64_t block_size = 0;
   std::vector<at::Tensor> keys;
   std::vector<at::Tensor> values;
+  std::vector<int> groups;  // by layer: the group that it is of, whose block tables lead to it
+  int num_groups = 1;
 
-  // Copies a whole block, in all layers.
-  void Copy(const BlockCopy& copy) const;
+  // Copies a whole block, in all layers of its group.
+  void Move(const StateMove& move) const;
 };
 
-// Allocates as many blocks as fit device.kv_cache_memory, and `more_places` behind them, and
-// describes them in `limits` and `group`. InvalidArgument: not one fits.
+// Allocates as many blocks as fit device.kv_cache_memory, and `more_places` behind those of each
+// group, and describes them in `limits`. InvalidArgument: not one fits.
 absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& device,
-                               at::ScalarType dtype, int64_t more_places, StepLimits* limits,
-                               KvGroup* group);
+                               at::ScalarType dtype, int64_t more_places, StepLimits* limits);
 
 }  // namespace millrace::aten
 

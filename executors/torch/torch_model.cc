@@ -25,7 +25,7 @@ namespace {
 struct TorchModel : HostModel {
   const ModelInfo& info() const override { return model_info; }
 
-  void Copy(const BlockCopy& copy) override { kv.Copy(copy); }
+  void Move(const StateMove& move) override { kv.Move(move); }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
     try {
@@ -76,9 +76,7 @@ absl::StatusOr<std::unique_ptr<HostModel>> Load(const ModelSpec& model, const To
   loaded->weights = placer.Finish();
   phases.End("expand the weights");
 
-  KvGroup group;
-  MILLRACE_ASSIGN_OR_RETURN(loaded->kv,
-                            MakeKv(config, device, dtype, /*more_places=*/0, &limits, &group));
+  MILLRACE_ASSIGN_OR_RETURN(loaded->kv, MakeKv(config, device, dtype, /*more_places=*/0, &limits));
   loaded->ops = std::make_unique<TorchOps>(loaded->weights, loaded->kv, *loaded->pool);
   loaded->model_info = {
       .architecture = config.architecture,
@@ -87,12 +85,9 @@ absl::StatusOr<std::unique_ptr<HostModel>> Load(const ModelSpec& model, const To
       .end_tokens = config.end_tokens,
       .batch_invariant = false,  // ATen chooses its kernels by the batch's shape
       .limits = limits,
+      .kv_type = device.bfloat16 ? "bfloat16" : "float32",
       .score = ScoreFunctionOf(config),
-      .embedding = EmbeddingTraitsOf(config),
-      .kv = {.block_size = limits.block_size,
-             .num_blocks = limits.num_blocks,
-             .type = device.bfloat16 ? "bfloat16" : "float32",
-             .groups = {group}}};
+      .embedding = EmbeddingTraitsOf(config)};
   phases.End("take memory");
   // An op that cannot do what the model asks for says so now.
   MILLRACE_RETURN_IF_ERROR(loaded->Run(WarmUpStep(limits).input).status());

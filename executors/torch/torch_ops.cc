@@ -20,22 +20,23 @@ void TorchOps::BeginStep(const StepInput& step) {
   const auto& input = static_cast<const CpuStepInput&>(step);
   step_ = &input;
   positions_ = Indexes(input.positions.data(), input.positions.size()).to(at::kDouble);
-  std::vector<int64_t> places;
-  for (size_t token = 0; token < input.positions.size(); ++token) {
-    const int64_t position = input.positions[token];
-    const int64_t block = input.rows[input.row_of[token]].block_table[position / kv_.block_size];
-    places.push_back(block * kv_.block_size + position % kv_.block_size);
+  places_.clear();
+  for (int group = 0; group < kv_.num_groups; ++group) {
+    std::vector<int64_t> places;
+    for (size_t token = 0; token < input.positions.size(); ++token) {
+      const int64_t position = input.positions[token];
+      const int64_t block =
+          input.rows[input.row_of[token]].block_tables[group][position / kv_.block_size];
+      places.push_back(block * kv_.block_size + position % kv_.block_size);
+    }
+    places_.push_back(Indexes(places.data(), places.size()));
   }
-  places_ = Indexes(places.data(), places.size());
   rows_.clear();
   for (const CpuStepInput::Row& row : input.rows) {
-    const int64_t start = input.positions[row.first_token];
-    const int64_t length = start + row.num_tokens;
-    const int64_t blocks = (length + kv_.block_size - 1) / kv_.block_size;
     rows_.push_back({.first_token = row.first_token,
                      .num_tokens = row.num_tokens,
-                     .start = start,
-                     .blocks = Indexes(row.block_table, blocks)});
+                     .start = input.positions[row.first_token],
+                     .block_tables = row.block_tables});
   }
   rotations_.clear();
 }
@@ -134,8 +135,9 @@ Query TorchOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   q = Turn(q, spec.rope);
   k = Turn(k, spec.rope);
   const at::ScalarType dtype = heads.scalar_type();
-  kv_.keys[layer].index_copy_(0, places_, k.to(dtype));
-  kv_.values[layer].index_copy_(0, places_, heads.narrow(1, q_heads + kv_heads, kv_heads));
+  const at::Tensor& places = places_[kv_.groups[layer]];
+  kv_.keys[layer].index_copy_(0, places, k.to(dtype));
+  kv_.values[layer].index_copy_(0, places, heads.narrow(1, q_heads + kv_heads, kv_heads));
   return std::make_unique<TorchBuffer<QueryBuffer>>(q.to(dtype).flatten(1));
 }
 
@@ -156,8 +158,8 @@ at::Tensor TorchOps::BiasesOf(const AttentionSpec& spec, int64_t start, int64_t 
       .narrow(0, spec.first_head, spec.num_heads);
 }
 
-// q: [tokens, heads, head_size] of positions from `start` on; keys, values: [positions, kv_heads,
-// head_size].
+// q: [tokens, heads, head_size] of positions from `start` on, counted from the first key's; keys,
+// values: [positions, kv_heads, head_size].
 at::Tensor TorchOps::AttendSome(const AttentionSpec& spec, const at::Tensor& q, int64_t start,
                                 const at::Tensor& keys, const at::Tensor& values) const {
   const int64_t tokens = q.size(0);
@@ -195,10 +197,17 @@ at::Tensor TorchOps::AttendRow(int32_t layer, const AttentionSpec& spec, const a
                                const Row& row) const {
   const at::Tensor q = query.narrow(0, row.first_token, row.num_tokens)
                            .unflatten(-1, {spec.num_heads, spec.head_size});
-  const int64_t length = row.start + row.num_tokens;
+  // Blocks before the window may be gone.
+  const int64_t seen =
+      spec.causal && spec.window > 0 ? std::max<int64_t>(row.start - spec.window + 1, 0) : 0;
+  const int64_t first_block = seen / kv_.block_size;
+  const int64_t first = first_block * kv_.block_size;  // the first key's position
+  const int64_t length = row.start + row.num_tokens - first;
+  const at::Tensor blocks = Indexes(row.block_tables[kv_.groups[layer]].data() + first_block,
+                                    (length + kv_.block_size - 1) / kv_.block_size);
   const auto gather = [&](const at::Tensor& pages) {
     return pages.unflatten(0, {-1, kv_.block_size})
-        .index_select(0, row.blocks)
+        .index_select(0, blocks)
         .flatten(0, 1)
         .narrow(0, 0, length);
   };
@@ -208,7 +217,7 @@ at::Tensor TorchOps::AttendRow(int32_t layer, const AttentionSpec& spec, const a
   std::vector<at::Tensor> outs;
   for (int64_t i = 0; i < row.num_tokens; i += some) {
     const int64_t count = std::min(some, row.num_tokens - i);
-    outs.push_back(AttendSome(spec, q.narrow(0, i, count), row.start + i, keys, values));
+    outs.push_back(AttendSome(spec, q.narrow(0, i, count), row.start + i - first, keys, values));
   }
   return at::cat(outs);
 }

@@ -37,7 +37,7 @@ at::Tensor& Values(const std::unique_ptr<Role>& handle) {
 
 // Used by one thread. Norms, rotations, softmax and gates are computed in float32 and rounded to
 // the weights' type behind them, as transformers does.
-class TorchOps : public DecoderOps, public EncoderOps {
+class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps {
  public:
   // All must outlive it.
   TorchOps(const TorchWeights& weights, TorchKv& kv, ThreadPool& pool)
@@ -91,8 +91,8 @@ class TorchOps : public DecoderOps, public EncoderOps {
   struct Row {
     int64_t first_token;
     int64_t num_tokens;
-    int64_t start;      // position of the first
-    at::Tensor blocks;  // [blocks of its positions]
+    int64_t start;                                        // position of the first
+    absl::Span<const std::vector<BlockId>> block_tables;  // by group
   };
 
   struct Rotations {
@@ -122,8 +122,8 @@ class TorchOps : public DecoderOps, public EncoderOps {
 
   // The current step:
   const CpuStepInput* step_ = nullptr;
-  at::Tensor positions_;  // [tokens], double
-  at::Tensor places_;     // [tokens], in the KV cache's first dimension
+  at::Tensor positions_;            // [tokens], double
+  std::vector<at::Tensor> places_;  // of each group [tokens], in the KV cache's first dimension
   std::vector<Row> rows_;
   std::vector<Rotations> rotations_;  // that a layer asked for
 

@@ -114,10 +114,12 @@ TEST_F(TorchOpsTest, ConsumersShareAnOutputAndNoFeatureIsLacking) {
   TorchWeightPlacer placer(*opened->tensors, at::kFloat, pool);
   const LayerWeights ids = PlaceLayer(placer, TinyLlama().ffn);
   const TorchWeights weights = placer.Finish();
-  TorchKv kv{
-      .block_size = 16, .keys = {at::zeros({16, 2, 16})}, .values = {at::zeros({16, 2, 16})}};
+  TorchKv kv{.block_size = 16,
+             .keys = {at::zeros({16, 2, 16})},
+             .values = {at::zeros({16, 2, 16})},
+             .groups = {0}};
   TorchOps ops(weights, kv, pool);
-  const WarmUpStep step({});
+  const WarmUpStep step({.state = StateLayout::OnePool(16)});
   ops.BeginStep(step.input);
   const Residual residual = ops.Embed(ids.embedding, 1);
   const LinearInput both = ops.Norm(ids.norm, residual, {ids.qkv, ids.head});

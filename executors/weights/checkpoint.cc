@@ -41,9 +41,10 @@ absl::StatusOr<const TensorInfo*> Checkpoint::Vector(const std::string& name) co
 }
 
 std::vector<float> Checkpoint::Floats(const TensorInfo& tensor) const {
+  std::vector<float> floats(tensor.bytes / Traits(tensor.type).block_bytes, 1.0f);
+  if (!source_.has_data()) return floats;
   std::vector<uint8_t> gathered;
   const absl::Span<const uint8_t> bytes = source_.Bytes(tensor, 0, tensor.bytes, &gathered);
-  std::vector<float> floats(bytes.size() / Traits(tensor.type).block_bytes);
   Dequantize(tensor.type, bytes, absl::MakeSpan(floats));
   return floats;
 }

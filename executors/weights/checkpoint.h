@@ -27,7 +27,8 @@ class Checkpoint {
   // Returns a tensor [size] in F32, F16 or BF16.
   absl::StatusOr<const TensorInfo*> Vector(const std::string& name) const;
 
-  // Reads the numbers of any tensor of these three types, in one row. Requires a source with data.
+  // Reads the numbers of any tensor of these three types, in one row: ones of a source without
+  // data, of which only sizes are wanted.
   std::vector<float> Floats(const TensorInfo& tensor) const;
 
   // Returns the tensors of a fused linear: [out, in] each, at least one, with one `in`, all FP8 or

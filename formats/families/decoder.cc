@@ -98,7 +98,8 @@ std::vector<ModelTensor> DecoderTensors(const ModelConfig& config) {
       if (present) tensors.push_back({block + name, {hidden}, TensorRole::kVector});
     };
     norm(NormsInput(layer.norms), "attn_norm.weight");
-    AddAttention(block, hidden, layer.softmax(), &tensors);
+    std::visit([&](const auto& mixer) { AddAttention(block, hidden, mixer, &tensors); },
+               layer.attention);
     norm(NormsOutput(layer.norms), "post_attention_norm.weight");
     norm(NormsInput(layer.norms), "ffn_norm.weight");
     if (const auto* experts = std::get_if<ExpertsFeedForward>(&layer.feed_forward)) {

@@ -112,6 +112,14 @@ class AttentionWorld {
     device_tables_->Upload(tables_);
   }
 
+  // Makes the first `blocks` places of a sequence's table name a block that does not exist, which
+  // none may look up.
+  void Release(int sequence, int blocks) {
+    constexpr int32_t kNowhere = 1 << 30;
+    std::fill_n(tables_.begin() + sequence * table_stride_, blocks, kNowhere);
+    device_tables_->Upload(tables_);
+  }
+
   // Returns arguments without the parts that belong to a step.
   AttentionArgs Args() const {
     AttentionArgs args = {};

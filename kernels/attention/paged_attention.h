@@ -53,7 +53,7 @@ struct AttentionArgs {
   const Bf16* q;       // [tokens, heads * head_size] in rows of q_stride, rotated; 16-byte aligned
   int64_t q_stride;    // elements, a multiple of 8
   KvPages pages;       // with the keys and values of the step's own tokens; 16-byte aligned
-  BlockTables tables;  // entries beyond a sequence's last token are not read
+  BlockTables tables;  // no entry behind a row's last token, or wholly before its window, is read
   // [tokens, heads * head_size] in BF16, or in FP8 with Scaling::kTensor, which has the bits of
   // LaunchQuantize applied to the BF16 output. Columns up to the stride, a multiple of 8, are set
   // to zero.

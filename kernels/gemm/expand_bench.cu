@@ -12,8 +12,8 @@
 
 #include "kernels/bench_util.h"
 #include "kernels/gemm/four_bit.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/linear.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels {
@@ -53,7 +53,7 @@ class Linear {
   double bytes() const { return static_cast<double>(bytes_); }
 
   cudaError_t FourBit(int copy, int tokens, cudaStream_t stream) const {
-    sm90::GroupedWeight weight{};
+    GroupedWeight weight{};
     weight.data = tiles_.get() + copy * bytes_;
     weight.type = Type::kBf16;
     weight.scaling = WeightScaling::kNone;
@@ -61,18 +61,17 @@ class Linear {
     weight.rows = shape_.rows;
     weight.stride = shape_.columns;
     weight.four_bit = kFormat;
-    return sm90::LaunchGroupedLinear(
-        {.weight = weight,
-         .rows = nullptr,
-         .tokens = tokens,
-         .slots = 1,
-         .input = Bf16Rows(input_.get(), shape_.columns),
-         .gate = shape_.gated ? sm90::GroupedGate::kSilu : sm90::GroupedGate::kNone,
-         .output = output_.get(),
-         .output_type = Type::kBf16,
-         .output_stride = shape_.gated ? shape_.rows / 2 : shape_.rows,
-         .config = sm90::DenseFourBitConfig(weight, tokens)},
-        stream);
+    return LaunchGroupedLinear({.weight = weight,
+                                .rows = nullptr,
+                                .tokens = tokens,
+                                .slots = 1,
+                                .input = Bf16Rows(input_.get(), shape_.columns),
+                                .gate = shape_.gated ? GroupedGate::kSilu : GroupedGate::kNone,
+                                .output = output_.get(),
+                                .output_type = Type::kBf16,
+                                .output_stride = shape_.gated ? shape_.rows / 2 : shape_.rows,
+                                .config = DenseFourBitConfig(weight, tokens)},
+                               stream);
   }
   cudaError_t Expand(int copy, int64_t first, int64_t rows, cudaStream_t stream) const {
     return LaunchDequantizeFourBit(

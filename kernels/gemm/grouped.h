@@ -1,6 +1,6 @@
 // The rows of a grouped linear: tokens are divided among groups (a mixture's experts), and each
 // group has a weight of its own. kernels/moe/assign.h fills these plain values on the device, and
-// sm90/grouped_linear.h reads them.
+// grouped_linear.h reads them.
 #ifndef MILLRACE_KERNELS_GEMM_GROUPED_H_
 #define MILLRACE_KERNELS_GEMM_GROUPED_H_
 

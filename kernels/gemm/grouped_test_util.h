@@ -16,7 +16,7 @@
 #include "kernels/gemm/four_bit.h"
 #include "kernels/gemm/four_bit_test_util.h"
 #include "kernels/gemm/grouped.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/test_util.h"
 #include "kernels/types.h"
 
@@ -151,7 +151,7 @@ class GroupedProblem {
     input_values_ = Fill(input_, tokens, 4);
   }
 
-  sm90::GroupedWeight Weight() const {
+  GroupedWeight Weight() const {
     return {.data = weight_.get(),
             .type = form_.type,
             .scaling = form_.weight,

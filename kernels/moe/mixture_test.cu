@@ -9,8 +9,8 @@
 
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/grouped_test_util.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/graph_test_util.h"
 #include "kernels/moe/assign.h"
 #include "kernels/moe/combine.h"
@@ -19,9 +19,6 @@
 
 namespace millrace::kernels {
 namespace {
-
-using sm90::GroupedGate;
-using sm90::LaunchGroupedLinear;
 
 constexpr int kExperts = 12, kChosen = 3, kHidden = 320, kSize = 160;
 constexpr int64_t kHiddenStride = 384, kSizeStride = 256;
@@ -93,8 +90,8 @@ class Mixture {
                           stream),
               "route");
     if (!at_once) CheckCuda(LaunchAssign(assign, stream), "assign");
-    const sm90::GroupedConfig config = {tile, 16, 264};
-    const bool sorted = sm90::ReadsSorted(gate_up_.Weight(), tile);
+    const GroupedConfig config = {tile, 16, 264};
+    const bool sorted = ReadsSorted(gate_up_.Weight(), tile);
     const int pairs = tokens * kChosen;
     const Activation input = sorted ? Sorted(rows, stream)
                                     : Quantized(tile, x_, tokens, kHidden, kHiddenStride,
@@ -175,8 +172,8 @@ class Mixture {
   // Returns x by group as a linear's input.
   Activation Sorted(const DeviceRows& rows, cudaStream_t stream) const {
     const int pairs = rows.view.pairs, tokens = pairs / kChosen;
-    const Activation in = Quantized(sm90::kPromptTile, x_, tokens, kHidden, kHiddenStride,
-                                    quantized_, quantized_scales_, stream);
+    const Activation in = Quantized(kPromptTile, x_, tokens, kHidden, kHiddenStride, quantized_,
+                                    quantized_scales_, stream);
     Activation out = in;
     out.data = sorted_.get();
     if (out.scales != nullptr) out.scales = sorted_scales_.get();
@@ -245,7 +242,7 @@ TEST(MixtureTest, AddsTheExpertsOutputsInAGraph) {
     const std::vector<Bf16> sets[2] = {RandomTokens(20), RandomTokens(21)};
     std::vector<float> first[2];  // of the largest number of tokens, by set
     for (const int tokens : {kMaxTokens, 1, 2, 8, 33}) {
-      for (const int tile : {8, sm90::kPromptTile}) {
+      for (const int tile : {8, kPromptTile}) {
         SCOPED_TRACE(testing::Message() << form.name << ", " << tokens << " tokens, tile " << tile);
         const DeviceRows rows(tokens * kChosen, kExperts, tile);
         mixture.Upload(sets[0]);

@@ -17,8 +17,8 @@
 #include "kernels/bench_util.h"
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/grouped_test_util.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/moe/assign.h"
 #include "kernels/moe/combine.h"
 #include "kernels/moe/route.h"
@@ -26,11 +26,6 @@
 
 namespace millrace::kernels {
 namespace {
-
-using sm90::GroupedConfig;
-using sm90::GroupedGate;
-using sm90::GroupedWeight;
-using sm90::LaunchGroupedLinear;
 
 constexpr FourBitFormat kMxfp4 = {FourBitType::kMxfp4, 32};
 
@@ -142,9 +137,9 @@ class Layers {
   }
 
   int layers() const { return layers_; }
-  GroupedConfig Config(int tile) const { return sm90::GroupedConfigOf(gate_up_.Of(0), tile); }
+  GroupedConfig Config(int tile) const { return GroupedConfigOf(gate_up_.Of(0), tile); }
   GroupedConfig DefaultConfig(int tokens) const {
-    return sm90::DefaultGroupedConfig(gate_up_.Of(0), tokens * model_.chosen);
+    return DefaultGroupedConfig(gate_up_.Of(0), tokens * model_.chosen);
   }
 
   // With `rows` it makes the assignment, too.
@@ -281,11 +276,10 @@ class Layers {
 
  private:
   bool IsSorted(const DeviceRows& rows) const {
-    return sm90::ReadsSorted(gate_up_.Of(0), rows.view.tile_rows);
+    return ReadsSorted(gate_up_.Of(0), rows.view.tile_rows);
   }
   bool TakesBf16(const DeviceRows& rows) const {
-    return model_.scaling == WeightScaling::kBlock &&
-           rows.view.tile_rows <= sm90::kMostQuantizedTokens;
+    return model_.scaling == WeightScaling::kBlock && rows.view.tile_rows <= kMostQuantizedTokens;
   }
   // Returns the rows as a linear's input.
   Activation Quantize(const DeviceBuffer<Bf16>& from, int64_t stride, int64_t width, int rows,
@@ -368,7 +362,7 @@ void BenchModel(Bench& bench, const Model& model, const std::set<int>& wanted) {
     char shape[64];
     std::snprintf(shape, sizeof(shape), "M %d, %.1f experts", tokens, experts);
     const GroupedConfig known = layers.DefaultConfig(tokens);
-    for (const int tile : {8, 16, 32, 64, sm90::kPromptTile}) {
+    for (const int tile : {8, 16, 32, 64, kPromptTile}) {
       if (tile * 3 < known.tile_tokens || tile > known.tile_tokens * 3) continue;
       const GroupedConfig config = layers.Config(tile);
       const DeviceRows rows(tokens * model.chosen, model.experts, tile);
@@ -414,8 +408,8 @@ void BenchDense(Bench& bench, int64_t rows, int64_t columns, const std::set<int>
                                   .output_type = Type::kBf16,
                                   .output_stride = rows,
                                   .config = weight.Of(i).four_bit.has_value()
-                                                ? sm90::DenseFourBitConfig(weight.Of(i), tokens)
-                                                : sm90::DefaultGroupedConfig(weight.Of(i), tokens)},
+                                                ? DenseFourBitConfig(weight.Of(i), tokens)
+                                                : DefaultGroupedConfig(weight.Of(i), tokens)},
                                  stream);
     });
   };

@@ -3,7 +3,7 @@
 // The logits of a row are factor * y, or soft_cap * tanh(factor * y / soft_cap), of the head's
 // products y (logit_factor and logit_soft_cap); all that follows reads them.
 //
-// The semantics are those of scheduler/sampling_params.h, as executors/host/sampler.cc implements
+// The semantics are those of plan/sampling_params.h, as executors/host/sampler.cc implements
 // them. A row that samples applies, in this order:
 //   banned tokens       logit = -inf, for positions below banned_before (min_tokens)
 //   bias                logit += bias

@@ -9,42 +9,19 @@
 #include <cstdint>
 
 #include "kernels/sampling/sample.h"
+#include "kernels/step/step_layout.h"
 
 namespace millrace::kernels {
 
-// The packed input: consecutive arrays of 32-bit words.
-//   row_first [rows + 1]   a row's first token in the step; the last entry is `tokens`
-//   row_start [rows]       the position of that token in the sequence
-//   row_slot [rows]
-//   row_source [rows]      index of the row's first token in host_tokens, or kSampled
-//   host_tokens [host_tokens]
-//   wanted_token [wanted]  index in the step of a token whose logits are wanted
-//   wanted_row [wanted]
-//   wanted_target [wanted] the token to score, or kSample
-//   wanted_mask [wanted]   the row of the step's masks, or kUnmasked
-//   appends [appends][3]   slot, index in its block table, block
-//   biases [biases][4]     slot, index in its list, token, bias (a float's bits)
-//   history [history][3]   slot, position, token
-//   start_slots [starts]
-//   starts [starts][sizeof(SlotSampling) / 4]
+// The packed input. A row may have no tokens.
 struct PackedStep {
-  const int32_t* words;  // on the device
-  int rows;
+  const int32_t* words;  // on the device; step_layout.h says where each array lies
+  StepCounts counts;
   int tokens;
-  int host_tokens;
-  int wanted;
-  int appends;
-  int biases;
-  int history;
-  int starts;
 
   // StepArrays::masks_wanted of the set that the step's masks lie in.
   int mask_set = 0;
   uint32_t masks_wanted = 0;
-
-  static constexpr int32_t kSampled = -1;
-  static constexpr int32_t kSample = -1;
-  static constexpr int32_t kUnmasked = -1;
 };
 
 // The device arrays. Entries of slots that a step does not mention keep their values.
@@ -58,7 +35,7 @@ struct StepArrays {
   int32_t* wanted_token;  // [wanted]
   SampleRow* samples;     // [wanted]
 
-  int32_t* block_tables;  // [slots][table_stride]
+  int32_t* block_tables;  // [groups][slots][table_stride]: a row for each slot in each group
   int64_t table_stride;
   SlotSampling* sampling;  // [slots]
   TokenBias* biases;       // [slots][biases_stride]
@@ -69,8 +46,8 @@ struct StepArrays {
   uint32_t* masks_wanted = nullptr;  // [sets]: MaskArrival's; null: there are none
 };
 
-// Expands `step` into `arrays`. Reads last_tokens as the previous step left them. Each element is
-// written by one thread, and nothing that is written is read.
+// Expands `step`, but for its copies, into `arrays`. Reads last_tokens as the previous step left
+// them. Each element is written by one thread, and nothing that is written is read.
 cudaError_t LaunchStepInput(const PackedStep& step, const StepArrays& arrays, cudaStream_t stream);
 
 }  // namespace millrace::kernels

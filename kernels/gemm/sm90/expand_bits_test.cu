@@ -9,10 +9,10 @@
 
 #include "kernels/elementwise/gated_activation.h"
 #include "kernels/gemm/four_bit.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/grouped_test_util.h"
 #include "kernels/gemm/linear.h"
 #include "kernels/gemm/linear_test_util.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels::sm90 {

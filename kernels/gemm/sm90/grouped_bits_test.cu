@@ -10,9 +10,9 @@
 
 #include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/four_bit.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/grouped_test_util.h"
 #include "kernels/gemm/sm90/grouped_launch.cuh"
-#include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/gemm/sm90/grouped_run_test_util.h"
 #include "kernels/gemm/sm90/prompt_launch.cuh"
 #include "kernels/gemm/sm90/skinny_linear.h"

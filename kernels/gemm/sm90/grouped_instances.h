@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/gemm/grouped_linear.h"
 
 namespace millrace::kernels::sm90 {
 

@@ -1,4 +1,4 @@
-#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/gemm/grouped_linear.h"
 
 #include <cuda_runtime.h>
 
@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/arguments.h"
+#include "kernels/gemm/sm90/dense_tiles.h"
 #include "kernels/gemm/sm90/grouped_instances.h"
 #include "kernels/gemm/sm90/grouped_shape.cuh"
 #include "kernels/launch.cuh"
@@ -172,63 +173,68 @@ unsigned GroupedCtas(const GroupedLinearArgs& args, int row_tiles) {
   return static_cast<unsigned>(std::min<int64_t>(args.config.ctas, int64_t{most} * row_tiles));
 }
 
+}  // namespace millrace::kernels::sm90
+
+namespace millrace::kernels {
+
 GroupedConfig GroupedConfigOf(const GroupedWeight& weight, int tile_tokens) {
   return {.tile_tokens = tile_tokens,
-          .stages = kMaxStages,
-          .ctas = GroupedCtasPerSm(weight.four_bit.has_value(), tile_tokens) * Sms()};
+          .stages = sm90::kMaxStages,
+          .ctas = sm90::GroupedCtasPerSm(weight.four_bit.has_value(), tile_tokens) * sm90::Sms()};
 }
 
 GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
   int tile = 8;
-  while (tile <= kMostGatheredTokens && pairs > MostGroupedPairs(weight.groups, tile)) tile *= 2;
-  if (tile > kMostGatheredTokens) {
+  while (tile <= sm90::kMostGatheredTokens && pairs > MostGroupedPairs(weight.groups, tile))
+    tile *= 2;
+  if (tile > sm90::kMostGatheredTokens) {
     // With four bits two tiles of 64 rows take about as long as one of kPromptTile.
     const bool few = weight.four_bit.has_value() && weight.groups > 1 &&
-                     pairs <= int64_t{kMostGatheredTokens} * weight.groups * 5 / 4;
-    tile = few ? kMostGatheredTokens : kPromptTile;
+                     pairs <= int64_t{sm90::kMostGatheredTokens} * weight.groups * 5 / 4;
+    tile = few ? sm90::kMostGatheredTokens : kPromptTile;
   }
   return GroupedConfigOf(weight, tile);
 }
 
 GroupedConfig DenseFourBitConfig(const GroupedWeight& weight, int tokens) {
-  if (tokens <= kMostGatheredTokens) return DefaultGroupedConfig(weight, tokens);
-  return GroupedConfigOf(weight,
-                         FastestDenseTokens(RowBlocks(weight), weight.stride, tokens, Sms()));
+  if (tokens <= sm90::kMostGatheredTokens) return DefaultGroupedConfig(weight, tokens);
+  return GroupedConfigOf(weight, sm90::FastestDenseTokens(sm90::RowBlocks(weight), weight.stride,
+                                                          tokens, sm90::Sms()));
 }
 
 bool ExpandingIsFaster(const GroupedWeight& weight, int tokens) {
-  return ExpandingIsFaster(RowBlocks(weight), weight.stride, tokens, Sms());
+  return sm90::ExpandingIsFaster(sm90::RowBlocks(weight), weight.stride, tokens, sm90::Sms());
 }
 
 cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream) {
-  if (!IsValid(args)) return cudaErrorInvalidValue;
+  if (!sm90::IsValid(args)) return cudaErrorInvalidValue;
   if (!KernelsAwait()) return cudaErrorNotSupported;
-  if (Pairs(args) == 0) return cudaSuccess;
+  if (sm90::Pairs(args) == 0) return cudaSuccess;
   if (args.config.tile_tokens == kPromptTile) {
-    return args.weight.four_bit.has_value() ? LaunchPromptFourBit(args, stream)
-                                            : LaunchPromptPlain(args, stream);
+    return args.weight.four_bit.has_value() ? sm90::LaunchPromptFourBit(args, stream)
+                                            : sm90::LaunchPromptPlain(args, stream);
   }
-  switch (GroupedKindOf(args)) {
-    case GroupedKind::kBf16:
-      return LaunchGroupedBf16(args, stream);
-    case GroupedKind::kFp8:
-      return LaunchGroupedFp8(args, stream);
-    case GroupedKind::kFp8Block:
-      return LaunchGroupedFp8Block(args, stream);
-    case GroupedKind::kFp8BlockOfBf16:
-      return LaunchGroupedFp8BlockOfBf16(args, stream);
-    case GroupedKind::kInt4By32:
-      return LaunchGroupedInt4By32(args, stream);
-    case GroupedKind::kInt4By64:
-      return LaunchGroupedInt4By64(args, stream);
-    case GroupedKind::kInt4By128:
-      return LaunchGroupedInt4By128(args, stream);
-    case GroupedKind::kMxfp4:
-      return LaunchGroupedMxfp4(args, stream);
-    case GroupedKind::kInt4Affine:
-      return LaunchGroupedInt4Affine(args, stream);
+  switch (sm90::GroupedKindOf(args)) {
+    case sm90::GroupedKind::kBf16:
+      return sm90::LaunchGroupedBf16(args, stream);
+    case sm90::GroupedKind::kFp8:
+      return sm90::LaunchGroupedFp8(args, stream);
+    case sm90::GroupedKind::kFp8Block:
+      return sm90::LaunchGroupedFp8Block(args, stream);
+    case sm90::GroupedKind::kFp8BlockOfBf16:
+      return sm90::LaunchGroupedFp8BlockOfBf16(args, stream);
+    case sm90::GroupedKind::kInt4By32:
+      return sm90::LaunchGroupedInt4By32(args, stream);
+    case sm90::GroupedKind::kInt4By64:
+      return sm90::LaunchGroupedInt4By64(args, stream);
+    case sm90::GroupedKind::kInt4By128:
+      return sm90::LaunchGroupedInt4By128(args, stream);
+    case sm90::GroupedKind::kMxfp4:
+      return sm90::LaunchGroupedMxfp4(args, stream);
+    case sm90::GroupedKind::kInt4Affine:
+      return sm90::LaunchGroupedInt4Affine(args, stream);
   }
   return cudaErrorInvalidValue;
 }
 
-}  // namespace millrace::kernels::sm90
+}  // namespace millrace::kernels

@@ -1,4 +1,4 @@
-#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/gemm/grouped_linear.h"
 
 #include <gtest/gtest.h>
 

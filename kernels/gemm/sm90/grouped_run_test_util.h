@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/elementwise/gather_rows.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/grouped_test_util.h"
-#include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels::sm90 {

@@ -9,8 +9,8 @@
 
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/four_bit.h"
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/sm90/async_copy.cuh"
-#include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/gemm/sm90/grouped_shape.cuh"
 #include "kernels/gemm/sm90/pipeline.cuh"
 #include "kernels/types.h"

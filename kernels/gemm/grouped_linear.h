@@ -1,8 +1,9 @@
-// Grouped linears on Hopper: rows of tokens that belong to groups (a mixture's experts), each group
-// with a weight of its own, in BF16, FP8 and four bits; with one group it is a linear with four-bit
-// weights. There are two kernels. With tiles of up to 64 rows (grouped_kernel.cuh) rows may lie
-// anywhere: it gathers them. With tiles of kPromptTile rows (prompt_kernel.cuh), for prompts, and
-// with four bits they lie sorted by group. A mixture's layer is then
+// Grouped linears: rows of tokens that belong to groups (a mixture's experts), each group with a
+// weight of its own, in BF16, FP8 and four bits; with one group it is a linear with four-bit
+// weights. The kernels are for sm_90a (kernel_table.h: kGroupedLinear), and there are two of them.
+// With tiles of up to 64 rows (sm90/grouped_kernel.cuh) rows may lie anywhere: it gathers them.
+// With tiles of kPromptTile rows (sm90/prompt_kernel.cuh), for prompts, and with four bits they lie
+// sorted by group. A mixture's layer is then
 //
 //   LaunchQuantize of x (FP8), then LaunchGatherRows with `order`: x in the order of the groups
 //   gate and up with sorted_input and sorted_output, slots 1 and `tokens` the number of pairs
@@ -25,8 +26,8 @@
 // Ideas: weights as wgmma's 64-row side for few tokens (TurboMind), a ring of stages that never
 // drains between tiles (CUTLASS's persistent grouped GEMM), weights unpacked into wgmma's registers
 // (Machete), gate and up interleaved so that one thread has both (MonoMoE).
-#ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_LINEAR_H_
-#define MILLRACE_KERNELS_GEMM_SM90_GROUPED_LINEAR_H_
+#ifndef MILLRACE_KERNELS_GEMM_GROUPED_LINEAR_H_
+#define MILLRACE_KERNELS_GEMM_GROUPED_LINEAR_H_
 
 #include <cuda_runtime_api.h>
 
@@ -35,10 +36,9 @@
 
 #include "kernels/gemm/four_bit.h"
 #include "kernels/gemm/grouped.h"
-#include "kernels/gemm/sm90/dense_tiles.h"
 #include "kernels/types.h"
 
-namespace millrace::kernels::sm90 {
+namespace millrace::kernels {
 
 // The weights of all groups, one behind the other, constant while steps run.
 struct GroupedWeight {
@@ -68,7 +68,8 @@ enum class GroupedGate : uint8_t {
 
 // How the product is divided. None of it changes a bit of the result.
 struct GroupedConfig {
-  // 8, 16, 32, 64 or kPromptTile: GroupedRows::tile_rows; kWideTokens for dense four bits alone.
+  // 8, 16, 32, 64 or kPromptTile: GroupedRows::tile_rows; kWideTokens (sm90/dense_tiles.h) for
+  // dense four bits alone.
   int tile_tokens;
   int stages;  // of the pipeline, at least 4; fewer where they do not fit
   int ctas;    // at most; the SMs that they fill also choose a dense linear's kernel
@@ -140,9 +141,9 @@ GroupedConfig DenseFourBitConfig(const GroupedWeight& weight, int tokens);
 bool ExpandingIsFaster(const GroupedWeight& weight, int tokens);
 
 // Writes the rows of the pairs in `rows` (or all tokens) alone. cudaErrorInvalidValue where the
-// arguments violate what stands above; cudaErrorNotSupported where the device is not Hopper.
+// arguments violate what stands above; cudaErrorNotSupported where the device is not an sm_90a.
 cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream);
 
-}  // namespace millrace::kernels::sm90
+}  // namespace millrace::kernels
 
-#endif  // MILLRACE_KERNELS_GEMM_SM90_GROUPED_LINEAR_H_
+#endif  // MILLRACE_KERNELS_GEMM_GROUPED_LINEAR_H_

@@ -1,0 +1,107 @@
+// Tests where the keys and values of groups of layers lie, and how many blocks they get, without a
+// GPU.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "executors/cuda/cuda_model.h"
+#include "executors/cuda/model_memory.h"
+#include "executors/cuda/op_shapes_test_util.h"
+#include "executors/executor_driver_test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace millrace::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kMaxModelLen = 1024;
+constexpr int64_t kBlockBytes = 2 * 2 * 16 * 64 * 2;  // keys and values, heads, positions, BF16
+
+CudaSpec DeviceWith(int64_t kv_cache_memory) {
+  return {{.kv_cache_memory = kv_cache_memory, .block_size = 16, .max_num_seqs = 4}};
+}
+
+// Returns the arena of a model of a layer for each of these windows, with two kv heads of 64.
+KvArena ArenaOf(const std::vector<int32_t>& windows) {
+  ModelConfig config = Shape(256, 512, 4, 2, 64, 1000);
+  config.layers.resize(windows.size(), config.layers[0]);
+  for (size_t i = 0; i < windows.size(); ++i) config.layers[i].softmax().window = windows[i];
+  ShapesPlacer placer(config, kernels::Type::kBf16);
+  const auto model = LoadModel(config, kMaxModelLen, placer);
+  CheckOk(model.status());
+  return DescribeKv(config, **model, DeviceWith(0), kMaxModelLen);
+}
+
+TEST(KvArenaTest, LayersOfAGroupLieTogether) {
+  KvArena kv = ArenaOf({0, 100, 300, 100, 0, 100});
+  EXPECT_EQ(kv.block_bytes(), kBlockBytes);
+  const StateLayout& layout = kv.state.layout;
+  ASSERT_EQ(layout.num_groups(), 3);
+  EXPECT_EQ(layout.Paged(0)->window, std::nullopt);
+  EXPECT_EQ(layout.Paged(1)->window, 100);
+  EXPECT_EQ(layout.Paged(2)->window, 300);
+  EXPECT_EQ(layout.Paged(0)->block_bytes, 2 * kBlockBytes);
+  EXPECT_EQ(layout.Paged(1)->block_bytes, 3 * kBlockBytes);
+  EXPECT_EQ(layout.Paged(2)->block_bytes, 1 * kBlockBytes);
+
+  const std::vector<int32_t> blocks = {10, 4, 6};
+  // One more of each group is the padding rows'.
+  EXPECT_EQ(kv.Bytes(blocks), (2 * 11 + 3 * 5 + 1 * 7) * kBlockBytes);
+  uint8_t* const memory = reinterpret_cast<uint8_t*>(4096);
+  kv.Place(blocks, memory);
+  const auto blocks_before = [&](int32_t layer) {
+    return (kv.LayerData(layer) - memory) / kBlockBytes;
+  };
+  EXPECT_EQ(blocks_before(0), 0);
+  EXPECT_EQ(blocks_before(4), 11);
+  EXPECT_EQ(blocks_before(1), 22);
+  EXPECT_EQ(blocks_before(3), 27);
+  EXPECT_EQ(blocks_before(5), 32);
+  EXPECT_EQ(blocks_before(2), 37);  // its seven are the last
+}
+
+// Windows that no sequence exceeds are none, so that all layers share a pool, in their order.
+TEST(KvArenaTest, WithoutShorterWindowsThereIsOnePool) {
+  KvArena kv = ArenaOf({0, kMaxModelLen, 0});
+  ASSERT_EQ(kv.state.layout.num_groups(), 1);
+  ASSERT_EQ(kv.pools.size(), 1);
+  EXPECT_EQ(kv.pools[0].layers, 3);
+  uint8_t* const memory = reinterpret_cast<uint8_t*>(4096);
+  kv.Place({9}, memory);
+  for (int32_t layer = 0; layer < 3; ++layer) {
+    EXPECT_EQ(kv.LayerData(layer), memory + layer * 10 * kBlockBytes);
+  }
+}
+
+TEST(KvArenaTest, BlocksOfGroupsFitTheMemory) {
+  StepLimits limits{};
+  limits.max_num_seqs = 4;
+  limits.max_num_batched_tokens = 64;
+  limits.max_model_len = kMaxModelLen;
+  const auto count = [&](const KvArena& kv, int64_t bytes) {
+    return CountBlocks(DeviceWith(bytes), limits, kv, /*sharers=*/1);
+  };
+  const KvArena kv = ArenaOf({0, 100, 100, 100});
+  const int64_t bytes = 1000 * kBlockBytes;
+  const absl::StatusOr<std::vector<int32_t>> blocks = count(kv, bytes);
+  ASSERT_TRUE(blocks.ok()) << blocks.status();
+  ASSERT_EQ(blocks->size(), 2);
+  // Windows need blocks for 100 positions of each of four sequences, and for the chunks of two
+  // steps.
+  EXPECT_EQ((*blocks)[1], 4 * (7 + 2) + 8);
+  EXPECT_LE(kv.Bytes(*blocks), bytes);
+  EXPECT_GT(kv.Bytes(*blocks), bytes - kBlockBytes * 4);
+
+  const KvArena one = ArenaOf({0, 0});
+  EXPECT_EQ(*count(one, 2 * 100 * kBlockBytes), std::vector<int32_t>{99});
+  const absl::Status none = count(one, 2 * kBlockBytes).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(none.message()), HasSubstr("needed: at least two blocks of 16384"));
+}
+
+}  // namespace
+}  // namespace millrace::cuda
