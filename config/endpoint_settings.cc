@@ -16,6 +16,7 @@ using setting_makers::Choice;
 using setting_makers::Defaults;
 using setting_makers::Make;
 using setting_makers::Path;
+using setting_makers::Size;
 using setting_makers::Switch;
 using setting_makers::Time;
 using setting_makers::Whole;
@@ -26,13 +27,16 @@ bool IsApiKey(std::string_view key) {
          std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 0x7F; });
 }
 
-// A host's name or address as a Host header carries it, perhaps with a port; or *.
-bool IsHostName(std::string_view name) {
-  return name == "*" || (name.size() <= 255 && std::all_of(name.begin(), name.end(), [](char c) {
-                           return absl::ascii_isalnum(c) ||
-                                  std::string_view(".-_:[]").find(c) != std::string_view::npos;
-                         }));
+// A host's name or address as a Host header carries it, perhaps with a port.
+bool IsOneHost(std::string_view name) {
+  return name.size() <= 255 && std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                  std::string_view(".-_:[]").find(c) != std::string_view::npos;
+         });
 }
+
+// As IsOneHost; or *.
+bool IsHostName(std::string_view name) { return name == "*" || IsOneHost(name); }
 
 // An Origin header's value, as browsers send it: a scheme, a host and perhaps a port; or *.
 bool IsOrigin(std::string_view origin) {
@@ -102,6 +106,17 @@ std::vector<Setting> AccessSettings() {
              "hosts that a request's Host or Origin may name besides the server's own; *: any"},
             "comma-separated host names or addresses, each with a port or for all, or *",
             &Settings::allowed_hosts, IsHostName),
+      Words(
+          {"admin-allowed-hosts", "NAME,...",
+           "hosts that a request to --admin-port may name besides localhost, 127.0.0.1 and [::1]; "
+           "--allowed-hosts does not count there"},
+          "comma-separated host names or addresses, each with a port or for all",
+          &Settings::admin_allowed_hosts, IsOneHost),
+      Words({"metrics-allowed-hosts", "NAME,...",
+             "hosts that a request to --metrics-host may name besides addresses and localhost; "
+             "--allowed-hosts does not count there"},
+            "comma-separated host names or addresses, each with a port or for all",
+            &Settings::metrics_allowed_hosts, IsOneHost),
       Words({"trusted-proxies", "RANGE,...",
              "proxies whose connections begin with a PROXY header of version 2, which names the "
              "client; on the ports of HTTP and gRPC (docs/security.md)"},
@@ -115,6 +130,16 @@ std::vector<Setting> AccessSettings() {
       Time({"header-timeout", "TIME",
             "how long a request's header, or a gRPC connection's first frames, may take to come"},
            &Settings::header_timeout, 100ms, 1h),
+      Time(
+          {"unread-timeout", "TIME",
+           "how long a client may take no byte of what it was sent until its connection is closed, "
+           "or its gRPC call reset"},
+          &Settings::unread_timeout, 100ms, 1h),
+      Size({"answer-memory", "BYTES",
+            "memory of all answers that wait for their clients to read them; a tenant's may take a "
+            "half of it. Beyond it those that are read too slowly are broken off, or new ones get "
+            "429 or 503 (docs/security.md)"},
+           &Settings::answer_memory, int64_t{1} << 20, int64_t{1} << 40, /*or_zero=*/false),
       Time({"sse-ping-interval", "TIME",
             "how long an HTTP stream may be quiet, in the queue say, until a comment is sent that "
             "keeps proxies from closing it; 0: none is"},

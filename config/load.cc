@@ -315,11 +315,15 @@ class Loader {
       if (!point.starts_with(own)) {
         return Contradiction("faults", StrCat("but the points of this device begin with ", own));
       }
-      if (settings_.device != Device::kCpu || point.starts_with("cpu.nan_row")) continue;
+      if (settings_.device != Device::kCpu || point.starts_with("cpu.nan_row") ||
+          point.starts_with("cpu.small_arena")) {
+        continue;
+      }
       if (point.starts_with("cpu.rank_") != HasRanks()) {
         return Contradiction("faults",
                              "but with --tensor-parallel-size the points of the CPU are "
-                             "cpu.nan_row and cpu.rank_…, and without it all others");
+                             "cpu.nan_row, cpu.small_arena and cpu.rank_…, and without it all "
+                             "but the last");
       }
     }
     return absl::OkStatus();
@@ -452,7 +456,7 @@ absl::StatusOr<std::string> TextToPrint(Command command,
 }  // namespace
 
 absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_arguments,
-                                     const std::vector<std::string>& environment) {
+                                     const std::vector<std::string>& environment, Pipes pipes) {
   Startup startup;
   std::vector<std::string> arguments = all_arguments;
   // `help bench` is `bench --help`.
@@ -478,7 +482,7 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
   const std::vector<Assignment> variables = ReadEnvironment(environment, startup.warnings);
   Loader loader;
   if (const Assignment* config = FindConfig(flags, variables)) {
-    absl::StatusOr<std::vector<Assignment>> file = ReadFile(config->value);
+    absl::StatusOr<std::vector<Assignment>> file = ReadFile(config->value, pipes);
     if (!file.ok()) return Annotate(file.status(), config->origin);
     MILLRACE_RETURN_IF_ERROR(loader.Apply(*file));
   }
@@ -508,11 +512,11 @@ std::vector<std::string> ChangedSettings(const Startup& before, const Startup& a
   return names;
 }
 
-absl::StatusOr<Startup> LoadSettings(int argc, const char* const* argv) {
+absl::StatusOr<Startup> LoadSettings(int argc, const char* const* argv, Pipes pipes) {
   std::vector<std::string> environment;
   for (char** variable = environ; *variable != nullptr; ++variable)
     environment.push_back(*variable);
-  return LoadSettings({argv + std::min(argc, 1), argv + argc}, environment);
+  return LoadSettings({argv + std::min(argc, 1), argv + argc}, environment, pipes);
 }
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "config/settings.h"
+#include "config/sources.h"
 
 namespace millrace {
 
@@ -39,15 +40,16 @@ struct Startup {
 // range, and for settings that contradict each other.
 //
 // `arguments` are the program's without its name; the first may be a command, "bench".
-// `environment` is a list of "NAME=value".
+// `environment` is a list of "NAME=value". `pipes`: in the place of --config's file.
 absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& arguments,
-                                     const std::vector<std::string>& environment);
+                                     const std::vector<std::string>& environment,
+                                     Pipes pipes = Pipes::kRead);
 
 // Returns the names of the settings that were set otherwise.
 std::vector<std::string> ChangedSettings(const Startup& before, const Startup& after);
 
 // Loads settings from main's argc and argv and the process's environment.
-absl::StatusOr<Startup> LoadSettings(int argc, const char* const* argv);
+absl::StatusOr<Startup> LoadSettings(int argc, const char* const* argv, Pipes pipes = Pipes::kRead);
 
 }  // namespace millrace
 

@@ -95,7 +95,11 @@ TEST_F(LoadTest, EveryFlag) {
                            "--api-key",
                            "c",
                            "--insecure",
+                           "--unread-timeout=5s",
+                           "--answer-memory=8MiB",
                            "--allowed-hosts=a.example, b.example",
+                           "--admin-allowed-hosts=ops.example",
+                           "--metrics-allowed-hosts=scrape.example:8003",
                            "--drain-timeout=1m",
                            "--stall-timeout=2.5",
                            "--log=warning,http=debug",
@@ -121,6 +125,10 @@ TEST_F(LoadTest, EveryFlag) {
   EXPECT_THAT(s.api_keys, ElementsAre("a", "b", "c"));
   EXPECT_TRUE(s.insecure);
   EXPECT_THAT(s.allowed_hosts, ElementsAre("a.example", "b.example"));
+  EXPECT_EQ(s.unread_timeout, seconds(5));
+  EXPECT_EQ(s.answer_memory, int64_t{8} << 20);
+  EXPECT_THAT(s.admin_allowed_hosts, ElementsAre("ops.example"));
+  EXPECT_THAT(s.metrics_allowed_hosts, ElementsAre("scrape.example:8003"));
   EXPECT_EQ(s.drain_timeout, seconds(60));
   EXPECT_EQ(s.stall_timeout, milliseconds(2500));
   EXPECT_EQ(s.log, "warning,http=debug");
@@ -304,6 +312,10 @@ TEST_F(LoadTest, WrongFlags) {
        {},
        "flag --allowed-hosts: got \"http://x\", expected comma-separated host names or addresses, "
        "each with a port or for all, or *"},
+      {{"--admin-allowed-hosts=*"},
+       {},
+       "flag --admin-allowed-hosts: got \"*\", expected comma-separated host names or addresses, "
+       "each with a port or for all"},
   };
   for (const Wrong& w : wrong) EXPECT_EQ(Error(w.arguments, w.environment), w.error);
   EXPECT_THAT(Error({"--log=loud"}),
@@ -444,11 +456,12 @@ TEST_F(LoadTest, Contradictions) {
       {{"--faults=cpu.nan_row,cpu.rank_hang"},
        {},
        "flag --faults: got \"cpu.nan_row,cpu.rank_hang\", but with --tensor-parallel-size the "
-       "points of the CPU are cpu.nan_row and cpu.rank_…, and without it all others"},
+       "points of the CPU are cpu.nan_row, cpu.small_arena and cpu.rank_…, and without it all but "
+       "the last"},
       {{"--tensor-parallel-size=2", "--faults=cpu.hang"},
        {},
        "flag --faults: got \"cpu.hang\", but with --tensor-parallel-size the points of the CPU are "
-       "cpu.nan_row and cpu.rank_…, and without it all others"},
+       "cpu.nan_row, cpu.small_arena and cpu.rank_…, and without it all but the last"},
       {{"--device=torch", "--faults=fake.hang"},
        {},
        "flag --faults: got \"fake.hang\", allowed only with --device cpu, cuda or fake"},

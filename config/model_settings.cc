@@ -80,7 +80,7 @@ std::vector<Setting> ModelSettings() {
   };
 }
 
-// The ranges are those of requests (scheduler/sampling_params.h).
+// The ranges are those of requests (plan/sampling_params.h).
 std::vector<Setting> SamplingSettings() {
   return {
       OptionalReal({"temperature", "T",

@@ -82,7 +82,8 @@ struct Settings {
   int32_t max_model_len = 0;  // positions; 0: the model's
   int32_t max_num_seqs = 256;
   // 0, until LoadSettings puts the device's own in its place; kv_cache_memory stays 0 on a GPU, and
-  // on the CPU until its size follows from the model and the memory (server/doctor/memory_plan.h).
+  // on the CPU until its size follows from the model and the memory
+  // (server/doctor/memory_report.h).
   int32_t max_num_batched_tokens = 0;
   int32_t itl_slo_ms = 0;       // 0: prompts are cut as far as that takes at most a tenth longer
   int32_t block_size = 0;       // tokens
@@ -103,6 +104,7 @@ struct Settings {
   Gemm gemm = Gemm::kAuto;
   bool quantize_lm_head = false;
   bool enforce_eager = false;
+  int32_t graph_tokens = 1024;
   std::vector<int32_t> devices;  // the GPU of each rank; empty: 0, 1, 2 ...
   bool virtual_ranks = false;    // all ranks on one GPU
   AllReduce all_reduce = AllReduce::kAuto;
@@ -138,9 +140,13 @@ struct Settings {
   bool shared_prefix_cache = false;
   bool insecure = false;
   std::vector<std::string> allowed_hosts;
+  std::vector<std::string> admin_allowed_hosts;    // of the administration's port
+  std::vector<std::string> metrics_allowed_hosts;  // of the listener of metrics_host
   int32_t max_connections = 4096;
   int32_t grpc_max_streams = 256;
   Duration header_timeout = std::chrono::seconds(10);
+  Duration unread_timeout = std::chrono::seconds(30);
+  int64_t answer_memory = 64 << 20;  // of all clients; a tenant's share is a half of it
   Duration sse_ping_interval = std::chrono::seconds(10);
   std::vector<std::string> allowed_origins;
   std::vector<std::string> trusted_proxies;  // ranges of addresses

@@ -138,6 +138,10 @@ std::vector<Setting> GpuSettings() {
              &Settings::virtual_ranks),
       Switch("enforce-eager", "launch each kernel by itself, without CUDA graphs",
              &Settings::enforce_eager),
+      Whole({"graph-tokens", "TOKENS",
+             "steps with parts of prompts are CUDA graphs up to so many tokens, each size from its "
+             "second step on; 0, and over NCCL: their kernels are launched one by one"},
+            &Settings::graph_tokens, 0, 1024),
       Switch("exact",
              "a sequence's numbers do not depend on what else runs, bit for bit; off: linears of "
              "small batches may be some percent faster",

@@ -1,5 +1,6 @@
 #include "config/sources.h"
 
+#include <sys/stat.h>
 #include <yaml-cpp/yaml.h>
 
 #include <cerrno>
@@ -8,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "config/flags.h"
@@ -103,7 +105,19 @@ absl::StatusOr<std::vector<Assignment>> ParseFile(std::string_view text, const s
   }
 }
 
-absl::StatusOr<std::vector<Assignment>> ReadFile(const std::string& path) {
+absl::StatusOr<std::vector<Assignment>> ReadFile(const std::string& path, Pipes pipes) {
+  struct stat info = {};
+  const bool read_pipe =
+      pipes == Pipes::kRead && stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
+  if (!read_pipe) {
+    const absl::StatusOr<std::string> text = ReadRegularFile(path, kMaxFileBytes);
+    if (text.ok()) return ParseFile(*text, path);
+    if (absl::IsOutOfRange(text.status())) {
+      return absl::InvalidArgumentError(StrCat(path, ": is larger than 1 MiB"));
+    }
+    return absl::InvalidArgumentError(
+        StrCat(path, ": cannot be read: ", std::string(text.status().message())));
+  }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxFileBytes + 1, '\0');

@@ -26,9 +26,13 @@ struct Assignment {
 std::vector<Assignment> ReadEnvironment(const std::vector<std::string>& environment,
                                         std::vector<std::string>& warnings);
 
+// Says whether a pipe, such as a shell's <(...), may stand in the place of a file. A pipe gives its
+// content once, and its reader waits for its writer.
+enum class Pipes { kRead, kRefuse };
+
 // Reads a file of at most 1 MiB that maps names to values, in YAML or JSON; a list may be a
 // sequence.
-absl::StatusOr<std::vector<Assignment>> ReadFile(const std::string& path);
+absl::StatusOr<std::vector<Assignment>> ReadFile(const std::string& path, Pipes pipes);
 // Reads settings from a file's text, as ReadFile does; `path` is for messages.
 absl::StatusOr<std::vector<Assignment>> ParseFile(std::string_view text, const std::string& path);
 

@@ -215,10 +215,13 @@ absl::Status AdmissionControl::Enter(const std::shared_ptr<EmbeddingBatch>& batc
                                      std::vector<std::shared_ptr<EmbeddingBatch>>* evicted) {
   const std::shared_ptr<const Tenant>& tenant = batch->request.tenant;
   const uint32_t id = TenantId(tenant);
-  size_t others = 0;  // bytes
+  size_t mine = 0;    // bytes of the tenant's batches
+  size_t others = 0;  // and of the others'
   {
     std::lock_guard lock(mutex_);
-    others = std::exchange(batch_bytes_, batch_bytes_ + batch->bytes);
+    for (const std::shared_ptr<EmbeddingBatch>& other : batches_) {
+      (TenantId(other->request.tenant) == id ? mine : others) += other->bytes;
+    }
     batches_.insert(batch);
     batch->number = next_batch_++;
     ++num_alive_;
@@ -227,9 +230,13 @@ absl::Status AdmissionControl::Enter(const std::shared_ptr<EmbeddingBatch>& batc
   in_text_ += static_cast<int32_t>(batch->request.inputs.size());
   MILLRACE_RETURN_IF_ERROR(CheckTakesWork());
   MILLRACE_RETURN_IF_ERROR(checked);
-  if (others > 0 && others + batch->bytes > options_.max_embedding_bytes) {
-    return QueueFull(StrCat("embeddings of ", others, " bytes are alive, and these have ",
-                            batch->bytes, "; allowed: ", options_.max_embedding_bytes));
+  // A tenant with more than one batch leaves others half of what it finds, so that another one
+  // still finds room. Its first batch may take all of that.
+  const size_t left = options_.max_embedding_bytes - std::min(others, options_.max_embedding_bytes);
+  const size_t most = tenant != nullptr && mine > 0 ? left / 2 : left;
+  if (mine + others > 0 && mine + batch->bytes > most) {
+    return QueueFull(StrCat("embeddings of ", mine, " bytes are alive, and these have ",
+                            batch->bytes, "; allowed: ", most));
   }
   if (tenant != nullptr) MILLRACE_RETURN_IF_ERROR(tenant->Enter(1, batch->arrival));
   Evicted room;
@@ -284,7 +291,6 @@ void AdmissionControl::Leave(const std::shared_ptr<EmbeddingBatch>& batch) {
   num_evicting_ -= batch->evicted ? 1 : 0;
   LeaveHolder(id, batch->evicted ? 0 : 1);
   batches_.erase(batch);
-  batch_bytes_ -= batch->bytes;
   if (--num_alive_ == 0) idle_.notify_all();
 }
 

@@ -21,7 +21,7 @@
 #include "engine/live_request.h"
 #include "engine/metrics.h"
 #include "engine/text_set.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -69,6 +69,8 @@ class AdmissionControl {
   // Counts a refusal in the metrics, by the status that the client gets.
   void CountRefusal(const absl::Status& why);
 
+  // Unavailable while the server drains, and once the device has failed.
+  absl::Status CheckTakesWork() const;
   // Makes Enter refuse from now on; accepted requests go on.
   void BeginDrain() { draining_ = true; }
   // Waits until nothing is alive, at most until `deadline`. Returns false if something still is.
@@ -81,7 +83,6 @@ class AdmissionControl {
  private:
   int64_t most_alive() const;
   absl::Status CheckDimensions(int32_t dimensions) const;
-  absl::Status CheckTakesWork() const;
   // The sequences of one tenant.
   struct Holder {
     int64_t alive = 0;  // sequences and batches, without those that were evicted
@@ -115,7 +116,6 @@ class AdmissionControl {
   std::condition_variable idle_;
   absl::flat_hash_set<std::shared_ptr<LiveRequest>> requests_;
   absl::flat_hash_set<std::shared_ptr<EmbeddingBatch>> batches_;
-  size_t batch_bytes_ = 0;  // of batches_
   uint64_t next_batch_ = 0;
   std::map<uint32_t, Holder> holders_;  // by Tenant::id; 0: of none
   int64_t num_evicting_ = 0;            // evicted, and not yet left

@@ -10,7 +10,7 @@
 
 #include "absl/types/span.h"
 #include "engine/request.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 #include "text/detokenizer.h"
 #include "text/stop_checker.h"
 #include "text/tokenizer/tokenizer.h"

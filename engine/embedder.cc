@@ -56,7 +56,7 @@ std::function<void()> Embedder::Embed(EmbedRequest request,
   if (status.ok()) {
     const std::shared_ptr<const Tenant>& tenant = batch->request.tenant;
     status = parts_.pool->Submit(
-        TenantId(tenant), bytes, [this, batch] { Prepare(batch); },
+        ShareOf(tenant.get()), bytes, [this, batch] { Prepare(batch); },
         [batch](SteadyTime now) {
           const std::lock_guard lock(batch->mutex);
           return now >= batch->deadline.value_or(SteadyTime::max()) || !batch->status.ok();
@@ -141,7 +141,7 @@ absl::StatusOr<std::vector<Token>> Embedder::EncodeInput(const EmbeddingBatch& b
   // An encoder's token may stand for a text of any length: an unknown word is one token.
   absl::StatusOr<std::vector<Token>> tokens =
       parts_.text->PromptTokens({.prompt = prompted ? Prompt(before + *text) : prompt},
-                                Tokenizer::kMaxTextBytes, SteadyTime::max());
+                                Tokenizer::kMaxTextBytes, SteadyTime::max(), &batch.cancelled_text);
   if (!tokens.ok()) return Annotate(tokens.status(), name);
   if (const auto most = batch.request.truncate_prompt_tokens) {
     parts_.text->Truncate(prompt, *most == -1 ? limits.max_model_len : *most, &*tokens);
@@ -155,7 +155,8 @@ absl::StatusOr<PairTokens> Embedder::EncodePair(const EmbeddingBatch& batch, siz
   const EmbedRequest& request = batch.request;
   const Tokenizer& tokenizer = parts_.text->tokenizer();
   const std::string name = request.Name(input);
-  const EncodeOptions options = {.add_special = false, .parse_special = true};
+  const EncodeOptions options = {
+      .add_special = false, .parse_special = true, .cancelled = &batch.cancelled_text};
   if (request.first_texts[input] != first.text) {
     first.text = request.first_texts[input];
     absl::StatusOr<std::vector<Token>> tokens = tokenizer.Encode(*first.text, options);
@@ -181,7 +182,7 @@ absl::StatusOr<PairTokens> Embedder::EncodePair(const EmbeddingBatch& batch, siz
 absl::Status Embedder::CheckTokens(const std::string& name, const std::vector<Token>& tokens,
                                    const EmbeddingBatch& batch, size_t input) const {
   const StepLimits& limits = parts_.defaults.limits;
-  const int64_t capacity = int64_t{limits.num_blocks} * limits.block_size;
+  const int64_t capacity = int64_t{limits.context_blocks()} * limits.block_size();
   const int64_t longest = std::min<int64_t>(limits.max_model_len, capacity);
   const auto size = static_cast<int64_t>(tokens.size());
   if (size == 0) return absl::InvalidArgumentError(StrCat(name, " has no tokens"));
@@ -237,6 +238,7 @@ void Embedder::Cancel(EmbeddingBatch& batch, CancelReason reason) {
   if (batch.ended || !batch.status.ok()) return;
   batch.cancelled = reason;
   batch.status = CancelStatus(reason);
+  batch.cancelled_text = true;
   CancelRunning(batch, reason);
 }
 
@@ -305,7 +307,7 @@ void Embedder::End(const Batch& batch) {
   };
   // Writing many embeddings takes the endpoint some time; it is the text pool's, not the shard's.
   if (!batch->status.ok() ||
-      !parts_.pool->Submit(TenantId(batch->request.tenant), bytes, answer).ok())
+      !parts_.pool->Submit(ShareOf(batch->request.tenant.get()), bytes, answer).ok())
     answer();
 }
 

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_ENGINE_EMBEDDING_BATCH_H_
 #define MILLRACE_ENGINE_EMBEDDING_BATCH_H_
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -33,7 +34,8 @@ struct EmbeddingBatch {
   const std::function<void(absl::StatusOr<Embeddings>)> done;
   const SteadyTime arrival;
   std::optional<SteadyTime> deadline;
-  size_t bytes = 0;  // of the inputs and of their embeddings
+  size_t bytes = 0;                          // of the inputs and of their embeddings
+  std::atomic<bool> cancelled_text = false;  // set with `cancelled`: text work ends
   // Guarded by AdmissionControl's lock.
   uint64_t number = 0;          // in the order of arrival
   bool entered_tenant = false;  // it is counted with its tenant

@@ -55,7 +55,9 @@ struct EngineInfo {
   int32_t max_model_len;
   int32_t vocab_size;
   int32_t block_size;
-  int32_t num_blocks;
+  int32_t num_blocks;  // that hold the context: StepLimits::context_blocks
+  // Tokens that a sequence can have: max_model_len, or fewer for which the KV cache has room.
+  int32_t longest_sequence;
   bool has_chat_template;
   bool batch_invariant;              // the same request gives the same bits whatever else runs
   int32_t tensor_parallel_size = 1;  // which the bits depend on, as on the next
@@ -70,6 +72,8 @@ struct EngineInfo {
   TokenizerInfo tokenizer = {};
   int32_t max_num_seqs = 0;            // that run at once
   std::vector<Token> end_tokens = {};  // which end an answer
+  StateLayout state = {};              // what a sequence owns on the device
+  std::vector<int32_t> blocks_by_group = {};
 };
 
 struct TokenizeRequest {
@@ -80,13 +84,15 @@ struct TokenizeRequest {
   std::optional<bool> add_special_tokens;
   bool return_token_strs = false;
   std::optional<absl::Time> deadline;
+  std::shared_ptr<const Tenant> tenant;  // null: of none
   std::string_view suffix;  // not empty: the prompt asks for what is between its text and this
 };
 
 struct DetokenizeRequest {
   std::vector<Token> tokens;
   std::optional<absl::Time> deadline;
-  std::string_view field = "tokens";  // the endpoint's name of them, for errors
+  std::shared_ptr<const Tenant> tenant;  // null: of none
+  std::string_view field = "tokens";     // the endpoint's name of them, for errors
 };
 
 struct TokenizeResult {
@@ -130,14 +136,17 @@ class Engine : public ServedModel {
   // Returns false, and never calls it, if several others wait for theirs, as when the device hangs.
   virtual bool Report(std::function<void(EngineStatus)> /*done*/) { return false; }
 
-  // Runs on the text pool. `done` is called once, from one of its threads, or at once if the pool
-  // is full. InvalidArgument: no valid prompt, no token, or too large, also as an answer.
-  // DeadlineExceeded: the deadline passed before it was the request's turn, or while a conversation
-  // was rendered.
-  virtual void Tokenize(TokenizeRequest request,
-                        std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
-  virtual void Detokenize(DetokenizeRequest request,
-                          std::function<void(absl::StatusOr<std::string>)> done) = 0;
+  // Run on the text pool, and count as a request and a stream of the tenant's, and with their
+  // tokens. `done` is called once, from any thread, perhaps before the call returns.
+  // InvalidArgument: no valid prompt, no token, or too large, also as an answer.
+  // ResourceExhausted: beyond the tenant's limits, or too much text waits. DeadlineExceeded: the
+  // deadline passed before it was the request's turn, or while a conversation was rendered.
+  //
+  // Return what gives the request up (kClientGone), at any time, also after its end.
+  virtual std::function<void()> Tokenize(
+      TokenizeRequest request, std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
+  virtual std::function<void()> Detokenize(
+      DetokenizeRequest request, std::function<void(absl::StatusOr<std::string>)> done) = 0;
 };
 
 }  // namespace millrace

@@ -19,7 +19,7 @@ void BM_Engine(benchmark::State& state) {
   StepLimits limits = SmallLimits();
   limits.max_num_seqs = streams;
   limits.max_num_batched_tokens = 4096;
-  limits.num_blocks = streams * 16;
+  limits.num_blocks = {streams * 16};
   auto engine = MakeEngine(std::make_shared<Script>(std::string(kTokens, 'x')), {}, limits);
   GenerateRequest request = TextRequest("Why is the sky blue?");
   request.max_tokens = kTokens;

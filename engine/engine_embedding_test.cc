@@ -327,6 +327,26 @@ TEST(EngineEmbeddingTest, TheMemoryOfAllIsBounded) {
   EXPECT_TRUE(second.Get().ok());
 }
 
+TEST(EngineEmbeddingTest, NoTenantTakesTheMemoryOfAll) {
+  auto script = std::make_shared<Script>("");
+  script->Hold();
+  EngineOptions options;
+  options.max_embedding_bytes = 20000;
+  auto engine = MakeEncoder(script, options);
+  const auto call = [&](uint32_t id) {
+    EmbedRequest request = Inputs(Same(20, "abc"));
+    request.tenant = std::make_shared<Tenant>(id, TenantLimits(), std::make_shared<TenantUsage>());
+    return std::make_unique<Call>(*engine, std::move(request));
+  };
+  std::vector<std::unique_ptr<Call>> taken;
+  for (int i = 0; i < 20; ++i) taken.push_back(call(1));
+  auto other = call(2);
+  script->Release();
+  EXPECT_TRUE(other->Get().ok());
+  EXPECT_TRUE(taken.front()->Get().ok());
+  EXPECT_EQ(taken.back()->Get().status().code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(EngineEmbeddingTest, AnErrorNamesTheInput) {
   auto engine = MakeEncoder();
   const auto refusal = [&](size_t count, size_t bad, const Prompt& input) {

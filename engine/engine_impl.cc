@@ -7,14 +7,11 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "base/strings.h"
-#include "text/detokenizer.h"
 
 namespace millrace {
 namespace {
 
 constexpr Logger kLog(LogComponent::kEngine);
-constexpr size_t kMaxTokenStrs = 1 << 20;  // some 32 bytes each, however short
 
 RequestSpan SpanOf(const LiveRequest& request, const std::string& model, const Finish& finish,
                    const SequenceEnd& end) {
@@ -70,7 +67,7 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
                             Scheduler::Create({.limits = limits,
                                                .prefix_caching = options.prefix_caching,
-                                               .late_masks = executor->TakesLateMasks(),
+                                               .late_masks = model.takes_late_masks,
                                                .itl_slo = options.itl_slo}));
   const auto of_text = text->tokenizer().end_of_generation();
   std::vector<Token> ends(of_text.begin(), of_text.end());
@@ -82,15 +79,16 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   SequenceDefaults defaults = {.limits = limits,
                                .prefix_caching = options.prefix_caching,
-                               .cache_root = CacheRoot({model.digest, model.kv.type}),
+                               .cache_root = CacheRoot({model.digest, model.kv_type}),
                                .end_of_generation = std::move(ends)};
   EngineInfo info = {.model_name = options.model_name,
                      .architecture = model.architecture,
                      .created = absl::Now(),
                      .max_model_len = limits.max_model_len,
                      .vocab_size = limits.vocab_size,
-                     .block_size = limits.block_size,
-                     .num_blocks = limits.num_blocks,
+                     .block_size = limits.block_size(),
+                     .num_blocks = limits.context_blocks(),
+                     .longest_sequence = static_cast<int32_t>(MaxNewTokens(0, limits)),
                      .has_chat_template = text->has_chat_template(),
                      .batch_invariant = model.batch_invariant,
                      .tensor_parallel_size = model.tensor_parallel_size,
@@ -103,7 +101,9 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .embedding = model.embedding,
                      .tokenizer = text->info(),
                      .max_num_seqs = limits.max_num_seqs,
-                     .end_tokens = defaults.end_of_generation};
+                     .end_tokens = defaults.end_of_generation,
+                     .state = limits.state,
+                     .blocks_by_group = limits.num_blocks};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
   engine_metrics.SetGraphs(model.graphs, model.graphs_failed);
   return std::unique_ptr<EngineImpl>(
@@ -118,7 +118,8 @@ EngineImpl::EngineImpl(EngineOptions options, SequenceDefaults defaults, EngineI
              std::move(executor), std::move(text), metrics, static_cast<ShardListener*>(this),
              static_cast<LoopListener*>(this)),
       generator_(&parts_),
-      embedder_(&parts_) {
+      embedder_(&parts_),
+      text_calls_(&parts_) {
   parts_.loop.Start();
   watchdog_ = std::make_unique<Watchdog>(&parts_);
 }
@@ -143,63 +144,6 @@ std::vector<std::shared_ptr<ResponseStream>> EngineImpl::Generate(GenerateReques
 std::function<void()> EngineImpl::Embed(EmbedRequest request,
                                         std::function<void(absl::StatusOr<Embeddings>)> done) {
   return embedder_.Embed(std::move(request), std::move(done));
-}
-
-void EngineImpl::Tokenize(TokenizeRequest request,
-                          std::function<void(absl::StatusOr<TokenizeResult>)> done) {
-  if (absl::Status status = CheckPromptBytes(request.field, request.prompt); !status.ok())
-    return done(status);
-  if (std::holds_alternative<Chat>(request.prompt)) {
-    absl::Status status = ValidatePrompt(request.field, request.prompt, /*vocab_size=*/0);
-    if (!status.ok()) return done(status);
-  }
-  const size_t bytes = PromptBytes(request.prompt);
-  const SteadyTime deadline = parts_.ToSteady(request.deadline).value_or(SteadyTime::max());
-  auto work = [this, request = std::move(request), deadline, done] {
-    if (parts_.clock.Now() >= deadline) return done(CancelStatus(CancelReason::kDeadline));
-    absl::StatusOr<std::vector<Token>> tokens =
-        parts_.text->PromptTokens(request, Tokenizer::kMaxTextBytes, deadline);
-    if (!tokens.ok()) return done(tokens.status());
-    TokenizeResult result{.tokens = *std::move(tokens)};
-    if (request.return_token_strs && result.tokens.size() > kMaxTokenStrs) {
-      return done(
-          absl::InvalidArgumentError(StrCat("return_token_strs is true for ", result.tokens.size(),
-                                            " tokens; allowed: at most ", kMaxTokenStrs)));
-    }
-    if (request.return_token_strs) {
-      for (Token token : result.tokens) {
-        result.token_strs.emplace_back(parts_.text->tokenizer().TokenBytes(token));
-      }
-    }
-    done(std::move(result));
-  };
-  if (absl::Status status = parts_.pool->Submit(0, bytes, std::move(work)); !status.ok())
-    done(status);
-}
-
-void EngineImpl::Detokenize(DetokenizeRequest request,
-                            std::function<void(absl::StatusOr<std::string>)> done) {
-  const size_t bytes = request.tokens.size() * sizeof(Token);
-  const SteadyTime deadline = parts_.ToSteady(request.deadline).value_or(SteadyTime::max());
-  auto work = [this, request = std::move(request), deadline, done] {
-    if (parts_.clock.Now() >= deadline) return done(CancelStatus(CancelReason::kDeadline));
-    const Tokenizer& tokenizer = parts_.text->tokenizer();
-    // An id beyond the tokenizer's, in a padded vocabulary, has no text.
-    const int32_t known = std::max(tokenizer.vocab_size(), parts_.info.vocab_size);
-    if (absl::Status status = ValidateTokens(request.field, request.tokens, known); !status.ok()) {
-      return done(status);
-    }
-    size_t text_bytes = 0;
-    for (const Token token : request.tokens) text_bytes += tokenizer.TokenBytes(token).size();
-    if (text_bytes > Tokenizer::kMaxTextBytes) {
-      return done(absl::InvalidArgumentError(StrCat(request.field, " has ", text_bytes,
-                                                    " bytes of text; allowed: at most ",
-                                                    Tokenizer::kMaxTextBytes)));
-    }
-    done(Decode(tokenizer, request.tokens, /*skip_special=*/false));
-  };
-  if (absl::Status status = parts_.pool->Submit(0, bytes, std::move(work)); !status.ok())
-    done(status);
 }
 
 // ---- From the output shards and the engine thread ----
@@ -267,7 +211,10 @@ Health EngineImpl::health() const {
 
 void EngineImpl::BeginDrain() { parts_.admission.BeginDrain(); }
 
-bool EngineImpl::WaitIdle(SteadyTime deadline) { return parts_.admission.WaitIdle(deadline); }
+bool EngineImpl::WaitIdle(SteadyTime deadline) {
+  const bool requests_ended = parts_.admission.WaitIdle(deadline);
+  return text_calls_.WaitIdle(deadline) && requests_ended;
+}
 
 void EngineImpl::CancelAll(CancelReason reason) {
   for (const std::shared_ptr<LiveRequest>& request : parts_.admission.requests()) {
@@ -276,6 +223,7 @@ void EngineImpl::CancelAll(CancelReason reason) {
   for (const std::shared_ptr<EmbeddingBatch>& batch : parts_.admission.batches()) {
     embedder_.Cancel(*batch, reason);
   }
+  text_calls_.CancelAll(reason);
 }
 
 }  // namespace millrace

@@ -18,6 +18,7 @@
 #include "engine/engine_parts.h"
 #include "engine/generator.h"
 #include "engine/metrics.h"
+#include "engine/text_calls.h"
 #include "engine/text_set.h"
 #include "engine/watchdog.h"
 #include "executors/executor.h"
@@ -38,10 +39,14 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
                                                         std::function<void()> ready) override;
   std::function<void()> Embed(EmbedRequest request,
                               std::function<void(absl::StatusOr<Embeddings>)> done) override;
-  void Tokenize(TokenizeRequest request,
-                std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
-  void Detokenize(DetokenizeRequest request,
-                  std::function<void(absl::StatusOr<std::string>)> done) override;
+  std::function<void()> Tokenize(
+      TokenizeRequest request, std::function<void(absl::StatusOr<TokenizeResult>)> done) override {
+    return text_calls_.Tokenize(std::move(request), std::move(done));
+  }
+  std::function<void()> Detokenize(DetokenizeRequest request,
+                                   std::function<void(absl::StatusOr<std::string>)> done) override {
+    return text_calls_.Detokenize(std::move(request), std::move(done));
+  }
   bool Report(std::function<void(EngineStatus)> done) override {
     return parts_.loop.Report(std::move(done));
   }
@@ -76,6 +81,7 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
   EngineParts parts_;
   Generator generator_;
   Embedder embedder_;
+  TextCalls text_calls_;
   std::unique_ptr<Watchdog> watchdog_;
 };
 

@@ -113,7 +113,7 @@ TEST(EngineCancelTest, TheFinishComesOnceAndLast) {
 TEST(EngineSlowReaderTest, AFullBufferEndsTheRequest) {
   StepLimits limits = SmallLimits();
   limits.max_model_len = 1 << 14;
-  limits.num_blocks = 1 << 10;
+  limits.num_blocks = {1 << 10};
   auto engine = MakeEngine(Talks(), {}, limits);
   GenerateRequest request = TextRequest("abc");
   request.logprobs = 20;
@@ -419,6 +419,46 @@ TEST(EngineStressTest, ManyThreadsSendReadAndLeave) {
   EXPECT_EQ(finished + dropped, kThreads * kRequests);
   EXPECT_TRUE(engine->WaitIdle(SteadyTime::max()));
   EXPECT_TRUE(Eventually([&] { return IsIdle(*engine); }));
+}
+
+GenerateRequest MaskedRequest() {
+  GenerateRequest request = TextRequest("abc");
+  request.grammar = {.kind = GrammarSpec::Kind::kRegex, .text = "[ab]{50}"};
+  request.grammar_field = "response_format";
+  return request;
+}
+
+// A step in flight gets its mask when it is made, and the mask of a sequence that has ended at
+// once.
+TEST(EngineMaskTest, StepsInFlightGetTheirMasks) {
+  auto script = std::make_shared<Script>("abababab");
+  script->TakeLateMasks();
+  script->Hold();
+  auto engine = MakeEngine(script);
+  Reader reader(engine.get(), MaskedRequest());
+  ASSERT_TRUE(Eventually([&] { return script->num_submitted() == 2; }));
+  EXPECT_EQ(script->num_late_masks(), 0);
+  script->Finish();
+  ASSERT_TRUE(Eventually([&] { return script->num_submitted() == 3; }));
+  EXPECT_TRUE(Eventually([&] { return script->num_late_masks() == 1; }));
+  reader.stream().Cancel(CancelReason::kClientGone);
+  EXPECT_TRUE(Eventually([&] { return script->num_late_masks() == 2; }));
+  script->Release();
+  reader.ReadAll();
+}
+
+// A step that is refused waits for no mask, but the one before it does.
+TEST(EngineMaskTest, ARefusedStepTakesNoMasksFromThoseInFlight) {
+  auto script = std::make_shared<Script>("abababab");
+  script->TakeLateMasks();
+  script->Hold();
+  auto engine = MakeEngine(script);
+  Reader reader(engine.get(), MaskedRequest());
+  ASSERT_TRUE(Eventually([&] { return script->num_submitted() == 2; }));
+  script->RefuseSteps();
+  script->Finish();
+  EXPECT_EQ(reader.ReadAll().status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Eventually([&] { return script->num_late_masks() == 1; }));
 }
 
 }  // namespace

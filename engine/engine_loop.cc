@@ -33,7 +33,7 @@ EngineLoop::EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Exe
       admissions_(kUnbounded),
       cancellations_(kUnbounded),
       executor_(std::move(executor)),
-      late_masks_(executor_->TakesLateMasks()),
+      late_masks_(executor_->info().takes_late_masks),
       mask_workers_([this] { event_.Raise(); }, late_masks_ ? kLeastForcedLate : kLeastForced) {
   executor_->OnResult([this] { event_.Raise(); });
 }
@@ -75,7 +75,9 @@ void EngineLoop::Run() {
     ExpireDeadlines();
     CommitResults();
     TakeMasks();
+    SetLateMasks();
     SteadyTime wake = PlanSteps().value_or(SteadyTime::max());
+    SetLateMasks();  // a step that was refused has ended everything
     PublishGauges();
     reporter_.Answer([this] { return MakeStatus(); });
     if (!deadlines_.empty()) wake = std::min(wake, deadlines_.begin()->first);
@@ -85,6 +87,7 @@ void EngineLoop::Run() {
   std::vector<TokenEvent> events;
   scheduler_->CancelAll(Retriable("the server is shutting down"), clock_.Now(), &events);
   Route(nullptr, std::move(events));
+  SetLateMasks();
   reporter_.Answer([this] { return MakeStatus(); });
 }
 
@@ -177,7 +180,8 @@ void EngineLoop::CommitResults() {
     if (absl::Status status = scheduler_->Commit(*result, now, &events); !status.ok()) {
       return Fail(status);
     }
-    const StepFigures step = reporter_.OnCommit(now);
+    StepFigures step = reporter_.OnCommit(now);
+    step.as_graph = result->as_graph;
     mask_wait_.OnCommit(step.took);
     OrderMasks(*result, events);
     Route(result, std::move(events));
@@ -212,6 +216,20 @@ void EngineLoop::TakeMasks() {
     }
   }
   Route(nullptr, std::move(events));
+}
+
+// Gives steps in flight the masks that they wait for, of sequences that have ended, too.
+//
+// Once the engine has failed some may be of a plan that the executor refused, which waits for none.
+// Given together they would be refused with those of steps in flight, which would never end.
+void EngineLoop::SetLateMasks() {
+  std::vector<LateMask> masks = scheduler_->TakeLateMasks();
+  if (failed_) {
+    for (const LateMask& mask : masks) (void)executor_->SetMasks({mask});
+    return;
+  }
+  if (masks.empty()) return;
+  if (absl::Status status = executor_->SetMasks(std::move(masks)); !status.ok()) Fail(status);
 }
 
 // Its tokens go to whoever reads as those of a step do.

@@ -36,14 +36,15 @@ EngineParts::EngineParts(EngineOptions options_in, SequenceDefaults defaults_in,
       info(std::move(info_in)),
       clock(*options.clock),
       text(std::move(text_in)),
-      takes_masks(executor->TakesMasks()),
+      takes_masks(executor->info().takes_masks),
       metrics(metrics_in),
       shards(StartShards(options.output_threads, shard_listener)),
       loop(std::move(scheduler), std::move(executor), clock, loop_listener, SinksOf(shards)),
       admission(&options, &info, defaults.limits, text.get(), &loop, &metrics),
       pool(std::make_unique<TextPool>(
           options.text_threads,
-          options.max_waiting + defaults.limits.max_num_seqs + kMaxTextCalls)) {}
+          // One tenant alone has half.
+          2 * (options.max_waiting + defaults.limits.max_num_seqs + kMaxTextCalls))) {}
 
 void EngineParts::Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason) {
   reason = ReasonBy(request->deadline, reason);

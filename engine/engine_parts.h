@@ -30,6 +30,8 @@ namespace millrace {
 struct EngineParts {
   // Tokenize and Detokenize calls that may wait, beside the requests to generate.
   static constexpr size_t kMaxTextCalls = 1024;
+  // Events of all answers that lie unread, beyond what each has of its own.
+  static constexpr size_t kMaxUnreadBytes = 64 << 20;
 
   EngineParts(EngineOptions options_in, SequenceDefaults defaults_in, EngineInfo info_in,
               std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
@@ -61,6 +63,8 @@ struct EngineParts {
   const bool takes_masks;  // the executor does
   GrammarCache grammars;
   EngineMetrics& metrics;
+  // Shared: a caller may let go of an answer after the engine's end.
+  const std::shared_ptr<UnreadBudgets> unread = std::make_shared<UnreadBudgets>(kMaxUnreadBytes);
   std::atomic<uint64_t> next_key = 1;  // LiveRequest::key of the next one
 
   std::vector<std::unique_ptr<OutputShard>> shards;

@@ -113,7 +113,7 @@ GenerateRequest TextRequest(std::string prompt) {
 }
 
 std::unique_ptr<EngineImpl> MakeEngine(std::shared_ptr<Script> script, EngineOptions options,
-                                       StepLimits limits) {
+                                       const StepLimits& limits) {
   static std::atomic<int> count = 0;
   options.model_name = "scripted" + std::to_string(++count);
   auto text = TextSet::Bytes();

@@ -61,13 +61,13 @@ inline StepLimits SmallLimits() {
   return {.max_num_seqs = 4,
           .max_num_batched_tokens = 64,
           .max_model_len = 256,
-          .num_blocks = 64,
-          .block_size = 16,
+          .num_blocks = {64},
+          .state = StateLayout::OnePool(16),
           .vocab_size = 258};
 }
 
 std::unique_ptr<EngineImpl> MakeEngine(std::shared_ptr<Script> script, EngineOptions options = {},
-                                       StepLimits limits = SmallLimits());
+                                       const StepLimits& limits = SmallLimits());
 
 // The value of one of the engine's series: "vllm:prompt_tokens_total"; `label` as "reason=\"x\"",
 // of a series that has one more. Ends the program where there is none.

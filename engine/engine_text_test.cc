@@ -1,5 +1,8 @@
 // Tests of Tokenize and Detokenize, and of the text work of requests.
+#include <atomic>
+#include <functional>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -10,6 +13,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/engine_test_util.h"
+#include "engine/tenant.h"
+#include "engine/text_pool.h"
 #include "formats/tokenizer_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -178,6 +183,238 @@ TEST(EngineTextTest, AnEncoderMustTakeMoreThanTheFrame) {
   EXPECT_EQ(create(2), absl::InvalidArgumentError(
                            "max_model_len is 2; allowed: at least 3, since the tokenizer puts 2 "
                            "tokens around each text"));
+}
+
+// ---- Of tenants ----
+
+std::shared_ptr<const Tenant> TextTenant(uint32_t id, TenantLimits limits = {}) {
+  return std::make_shared<Tenant>(id, std::move(limits), std::make_shared<TenantUsage>());
+}
+
+// A call that was begun.
+class TextCall {
+ public:
+  static std::unique_ptr<TextCall> OfText(Engine& engine, std::shared_ptr<const Tenant> tenant,
+                                          std::string text) {
+    auto call = std::make_unique<TextCall>();
+    call->give_up_ = engine.Tokenize(
+        {.prompt = std::move(text), .tenant = std::move(tenant)},
+        [told = call->told_](const auto& result) { told->set_value(result.status()); });
+    return call;
+  }
+  static std::unique_ptr<TextCall> OfTokens(Engine& engine, std::shared_ptr<const Tenant> tenant,
+                                            std::vector<Token> tokens) {
+    auto call = std::make_unique<TextCall>();
+    call->give_up_ = engine.Detokenize(
+        {.tokens = std::move(tokens), .tenant = std::move(tenant)},
+        [told = call->told_](const auto& result) { told->set_value(result.status()); });
+    return call;
+  }
+  void GiveUp() { give_up_(); }
+  absl::Status Get() { return told_->get_future().get(); }
+
+ private:
+  std::shared_ptr<std::promise<absl::Status>> told_ =
+      std::make_shared<std::promise<absl::Status>>();
+  std::function<void()> give_up_;
+};
+
+std::unique_ptr<EngineImpl> MakeTextEngine(const std::string& answer = "") {
+  EngineOptions options;
+  options.text_threads = 2;
+  return MakeEngine(std::make_shared<Script>(answer), options);
+}
+
+// Holds all threads that the text pool of such an engine has for a tenant, from the first call on.
+class BusyText {
+ public:
+  // Its calls are charged so much: two of three tokens, and a long one.
+  static constexpr int64_t kCalls = 3;
+  static constexpr int64_t kTokens = 6 + int64_t{TextPool::kLongBytes};
+
+  BusyText(Engine& engine, const std::shared_ptr<const Tenant>& tenant) {
+    // Two threads are for short texts, and one is for long ones.
+    const std::string texts[] = {"abc", "abc", std::string(TextPool::kLongBytes, 'x')};
+    for (size_t i = 0; i < std::size(texts); ++i) {
+      std::promise<void>& one = entered_[i];
+      engine.Tokenize({.prompt = texts[i], .tenant = tenant},
+                      [&one, opened = open_.get_future_shared()](const auto&) {
+                        one.set_value();
+                        opened.wait();
+                      });
+      one.get_future().wait();
+    }
+  }
+  void Open() { open_.Set(); }
+  ~BusyText() { Open(); }
+
+ private:
+  struct Opening {
+    std::promise<void> promise;
+    std::shared_future<void> future = promise.get_future().share();
+    bool set = false;
+    std::shared_future<void> get_future_shared() const { return future; }
+    void Set() {
+      if (!std::exchange(set, true)) promise.set_value();
+    }
+  };
+  Opening open_;
+  std::promise<void> entered_[kCalls];
+};
+
+TEST(EngineTextTest, TextCallsAreChargedToTheTenant) {
+  auto engine = MakeEngine(std::make_shared<Script>(""));
+  const auto tenant = TextTenant(1, {.requests_per_minute = 3, .tokens_per_minute = 1000});
+  EXPECT_TRUE(TextCall::OfText(*engine, tenant, "abcd")->Get().ok());
+  EXPECT_TRUE(TextCall::OfTokens(*engine, tenant, {'a', 'b'})->Get().ok());
+  TenantUsage::Counts counts = tenant->usage()->counts();
+  EXPECT_EQ(counts.requests, 2);
+  EXPECT_EQ(counts.text_tokens, 6);
+  EXPECT_EQ(counts.prompt_tokens, 0);
+  EXPECT_EQ(counts.streams, 0);
+  // A refusal costs the request, and no tokens.
+  EXPECT_FALSE(TextCall::OfTokens(*engine, tenant, {'a', 1000})->Get().ok());
+  for (const bool text : {true, false}) {
+    const absl::Status status = (text ? TextCall::OfText(*engine, tenant, "abc")
+                                      : TextCall::OfTokens(*engine, tenant, {'a'}))
+                                    ->Get();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("requests a minute are used up"));
+    EXPECT_TRUE(RetryAfter(status).has_value());
+  }
+  counts = tenant->usage()->counts();
+  EXPECT_EQ(counts.requests, 3);
+  EXPECT_EQ(counts.refused, 2);
+  EXPECT_EQ(counts.text_tokens, 6);
+  const auto talker = TextTenant(2, {.tokens_per_minute = 5});
+  EXPECT_TRUE(TextCall::OfText(*engine, talker, "abcdefgh")->Get().ok());
+  EXPECT_THAT(std::string(TextCall::OfText(*engine, talker, "a")->Get().message()),
+              HasSubstr("tokens a minute are used up"));
+  // The allowance is the one of requests to generate.
+  GenerateRequest request = TextRequest("abc");
+  request.tenant = talker;
+  EXPECT_THAT(std::string(Reader(engine.get(), request).ReadAll().status.message()),
+              HasSubstr("tokens a minute are used up"));
+}
+
+TEST(EngineTextTest, TextCallsAreStreamsOfTheTenant) {
+  std::promise<void> open;  // these outlive the engine, whose thread uses them
+  std::promise<void> entered;
+  std::promise<void> left;
+  auto engine = MakeTextEngine();
+  BusyText busy(*engine, TextTenant(2));
+  const auto other = TextTenant(3, {.max_streams = 1});
+  engine->Tokenize({.prompt = "abc", .tenant = other}, [&](const auto&) {
+    entered.set_value();
+    open.get_future().wait();
+    left.set_value();
+  });
+  entered.get_future().wait();
+  EXPECT_EQ(other->usage()->counts().streams, 0);
+  auto waits = TextCall::OfText(*engine, other, "abc");
+  EXPECT_EQ(other->usage()->counts().streams, 1);
+  EXPECT_THAT(std::string(TextCall::OfText(*engine, other, "abc")->Get().message()),
+              HasSubstr("streams at once"));
+  waits->GiveUp();
+  EXPECT_EQ(waits->Get().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(other->usage()->counts().streams, 0);
+  EXPECT_EQ(other->usage()->counts().text_tokens, 3);
+  open.set_value();
+  left.get_future().wait();
+}
+
+TEST(EngineTextTest, AnotherTenantsTextsDoNotWaitForAFlood) {
+  auto engine = MakeTextEngine("hello");
+  const auto flood = TextTenant(1);
+  const auto light = TextTenant(2);
+  BusyText busy(*engine, flood);
+  std::vector<std::unique_ptr<TextCall>> waiting;
+  for (int i = 0; i < 20; ++i) {
+    waiting.push_back(TextCall::OfText(*engine, flood, std::string(1 << 20, 'x')));
+  }
+  EXPECT_TRUE(TextCall::OfText(*engine, light, std::string(1 << 20, 'x'))->Get().ok());
+  EXPECT_TRUE(TextCall::OfTokens(*engine, light, {'a'})->Get().ok());
+  GenerateRequest request = TextRequest("abc");
+  request.tenant = light;
+  request.grammar = {.kind = GrammarSpec::Kind::kJsonSchema, .text = R"({"type": "array"})"};
+  request.grammar_field = "response_format";
+  EXPECT_EQ(Reader(engine.get(), request).ReadAll().status.code(),
+            absl::StatusCode::kUnimplemented)  // masks are beyond this device: it was its turn
+      << "hangs if it waits for the flood";
+  EXPECT_EQ(flood->usage()->counts().streams, 20);
+  busy.Open();
+  for (const auto& call : waiting) EXPECT_TRUE(call->Get().ok());
+}
+
+TEST(EngineTextTest, WhatNobodyWaitsForIsNotWorkedOn) {
+  auto engine = MakeTextEngine();
+  const auto tenant = TextTenant(1);
+  BusyText busy(*engine, tenant);
+  std::vector<std::unique_ptr<TextCall>> gone;
+  gone.push_back(TextCall::OfText(*engine, tenant, std::string(1 << 20, 'x')));
+  gone.push_back(TextCall::OfTokens(*engine, tenant, {'a'}));
+  for (const auto& call : gone) call->GiveUp();
+  // The watchdog takes them out while the threads are busy.
+  for (const auto& call : gone) EXPECT_EQ(call->Get(), CancelStatus(CancelReason::kClientGone));
+  EXPECT_EQ(tenant->usage()->counts().streams, 0);
+  EXPECT_EQ(tenant->usage()->counts().text_tokens, BusyText::kTokens);
+}
+
+TEST(EngineTextTest, AnEndWaitsForNoTexts) {
+  auto engine = MakeTextEngine();
+  const auto tenant = TextTenant(1);
+  auto busy = std::make_unique<BusyText>(*engine, tenant);
+  auto call = TextCall::OfText(*engine, tenant, std::string(1 << 20, 'x'));
+  engine->CancelAll(CancelReason::kDrain);
+  EXPECT_EQ(call->Get(), CancelStatus(CancelReason::kDrain));
+  busy.reset();
+  engine.reset();
+}
+
+TEST(EngineTextTest, WorkWithoutAResultIsChargedByItsBytes) {
+  auto engine = MakeEngine(std::make_shared<Script>(""));
+  const auto tenant = TextTenant(1);
+  std::promise<absl::Status> told;
+  engine->Tokenize(
+      {.prompt = std::string((1 << 20) + 4, 'x'), .return_token_strs = true, .tenant = tenant},
+      [&](const auto& result) { told.set_value(result.status()); });
+  EXPECT_EQ(told.get_future().get().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(tenant->usage()->counts().text_tokens, (1 << 18) + 1);
+}
+
+TEST(EngineTextTest, ADrainRefusesNewTextsAndWaitsForOthers) {
+  auto engine = MakeTextEngine();
+  const auto tenant = TextTenant(1);
+  BusyText busy(*engine, tenant);
+  auto accepted = TextCall::OfText(*engine, tenant, "abc");
+  engine->BeginDrain();
+  for (const absl::Status& refused : {TextCall::OfText(*engine, tenant, "abc")->Get(),
+                                      TextCall::OfTokens(*engine, tenant, {'a'})->Get()}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+    EXPECT_TRUE(RetryAfter(refused).has_value());
+  }
+  EXPECT_FALSE(engine->WaitIdle(Clock::Real().Now()));
+  engine->CancelAll(CancelReason::kDrain);
+  EXPECT_TRUE(engine->WaitIdle(SteadyTime::max()));
+  EXPECT_EQ(accepted->Get(), CancelStatus(CancelReason::kDrain));
+  EXPECT_EQ(tenant->usage()->counts().requests, BusyText::kCalls + 1);
+}
+
+// ---- The text set ----
+
+TEST(TextSetTest, WorkEndsWhenItIsCancelled) {
+  const auto text = TextSet::Bytes();
+  ASSERT_TRUE(text.ok());
+  const std::atomic<bool> cancelled = true;
+  const Chat chat = {.messages = {{.role = "user", .content = std::string(1 << 20, 'x')}}};
+  for (const Prompt& prompt : {Prompt("abc"), Prompt(chat)}) {
+    EXPECT_EQ((*text)
+                  ->PromptTokens({.prompt = prompt}, Tokenizer::kMaxTextBytes, SteadyTime::max(),
+                                 &cancelled)
+                  .status()
+                  .code(),
+              absl::StatusCode::kCancelled);
+  }
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "engine/live_request.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 #include "scheduler/token_event.h"
 
 namespace millrace {

@@ -80,6 +80,7 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
   auto bad_words = std::exchange(request.bad_words, {});
   std::string suffix = std::exchange(request.suffix, {});
   auto grammar = std::exchange(request.grammar, std::nullopt);
+  const auto text_work = std::make_shared<TextWork>(static_cast<uint32_t>(n));
   const auto prompt_counted = std::make_shared<std::atomic<bool>>(false);
   auto output = request.joint_output;
   if (output == nullptr) output = std::make_shared<std::atomic<OutputState>>(OutputState::kNone);
@@ -90,9 +91,11 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
     if (n > 1) absl::StrAppend(&one.id, "-", i);
     choices.push_back(std::make_shared<LiveRequest>(parts_.clock, std::move(one), ready));
     LiveRequest& live = *choices.back();
+    live.buffer.ShareBudgets(parts_.unread, TenantName(request.tenant));
     live.key = first_key + i;
     live.choice = static_cast<uint32_t>(i);
     live.prompt_counted = prompt_counted;
+    live.text_work = text_work;
     live.output = output;
     live.deadline = parts_.ToSteady(live.request.deadline);
   }
@@ -126,7 +129,7 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
   if (status.ok()) {
     const GenerateRequest& first = choices.front()->request;
     status = parts_.pool->Submit(
-        TenantId(first.tenant), TextBytes(first), [this, choices] { Prepare(choices); },
+        ShareOf(first.tenant.get()), TextBytes(first), [this, choices] { Prepare(choices); },
         [choices](SteadyTime now) {
           return now >= choices.front()->deadline.value_or(SteadyTime::max()) ||
                  std::all_of(choices.begin(), choices.end(),
@@ -183,7 +186,8 @@ absl::Status Generator::Encode(const Choices& choices) {
   MILLRACE_ASSIGN_OR_RETURN(
       std::vector<Token> prompt,
       parts_.text->PromptTokens({.prompt = generate.prompt, .suffix = generate.suffix},
-                                defaults.limits.max_model_len, deadline));
+                                defaults.limits.max_model_len, deadline,
+                                &first.text_work->cancelled));
   for (const auto& choice : choices) choice->prompt_tokens = static_cast<int32_t>(prompt.size());
   if (prompt.empty()) return absl::InvalidArgumentError("prompt has no tokens");
   MILLRACE_RETURN_IF_ERROR(CheckKnown("prompt", prompt, defaults.limits.vocab_size));
@@ -193,7 +197,7 @@ absl::Status Generator::Encode(const Choices& choices) {
                           parts_.text->ForcedCall(generate.prompt), &parts_.text->marker_tokens(),
                           !generate.parallel_tool_calls);
   }
-  MILLRACE_ASSIGN_OR_RETURN(const bool free_tokens, CompleteGrammar(prompt, generate));
+  MILLRACE_ASSIGN_OR_RETURN(const bool free_tokens, CompleteGrammar(prompt, first, generate));
   std::optional<ThinkingMarkers> thinking;
   // A forced call leaves no reasoning that could be too long.
   if (generate.thinking_token_budget.has_value() &&
@@ -245,6 +249,7 @@ SequenceDefaults Generator::DefaultsOf(const GenerateRequest& request) const {
 // Puts what the model thinks, and the calls that it may make, into the grammar of the answer.
 // Returns HeldAnswer::free_tokens.
 absl::StatusOr<bool> Generator::CompleteGrammar(const std::vector<Token>& prompt,
+                                                const LiveRequest& first,
                                                 GenerateRequest& request) {
   auto whole = parts_.text->AnswerGrammar(request, prompt);
   if (!whole.ok()) return whole.status();
@@ -252,12 +257,12 @@ absl::StatusOr<bool> Generator::CompleteGrammar(const std::vector<Token>& prompt
   if (whole->has_value() && chat != nullptr && chat->parse_tools) {
     // An error of the format is none of the tools'.
     if (request.grammar.has_value() && !chat->forced_tool.has_value() && parts_.takes_masks) {
-      const auto format = parts_.grammars.Get(*request.grammar);
+      const auto format = Compile(first, *request.grammar);
       if (!format.ok()) return Annotate(format.status(), request.grammar_field);
     }
     for (const auto& [name, text] : chat->text_tools) {
       if (!text.has_value() || !parts_.takes_masks) continue;
-      const auto grammar = parts_.grammars.Get(*text);
+      const auto grammar = Compile(first, *text);
       if (!grammar.ok()) {
         return Annotate(grammar.status(), StrCat("tools: the format of ", Printable(name)));
       }
@@ -267,6 +272,12 @@ absl::StatusOr<bool> Generator::CompleteGrammar(const std::vector<Token>& prompt
   if (!whole->has_value()) return false;
   request.grammar = std::move((*whole)->grammar);
   return (*whole)->free_tokens;
+}
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Generator::Compile(const LiveRequest& request,
+                                                                  const GrammarSpec& spec) {
+  return parts_.grammars.Get(spec, {.cancelled = &request.text_work->cancelled},
+                             TenantId(request.request.tenant));
 }
 
 // Has each choice follow the request's grammar, and returns the mask of the first token.
@@ -279,7 +290,7 @@ absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(const Choice
         absl::StrCat(request.grammar_field,
                      ": structured output is not supported on this device; allowed: none"));
   }
-  const auto grammar = parts_.grammars.Get(*request.grammar);
+  const auto grammar = Compile(*choices.front(), *request.grammar);
   if (!grammar.ok()) return Annotate(grammar.status(), request.grammar_field);
   // A client's wishes for single tokens take precedence over the tokenizer's choice.
   const bool forces = !free_tokens && sampling.logit_bias.empty() && !BoundsTokens(request);

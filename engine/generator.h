@@ -40,7 +40,10 @@ class Generator {
   absl::StatusOr<std::shared_ptr<const SampleMask>> Follow(const Choices& choices,
                                                            const SamplingParams& sampling,
                                                            bool free_tokens);
-  absl::StatusOr<bool> CompleteGrammar(const std::vector<Token>& prompt, GenerateRequest& request);
+  absl::StatusOr<bool> CompleteGrammar(const std::vector<Token>& prompt, const LiveRequest& first,
+                                       GenerateRequest& request);
+  absl::StatusOr<std::shared_ptr<const Grammar>> Compile(const LiveRequest& request,
+                                                         const GrammarSpec& spec);
   absl::StatusOr<std::shared_ptr<const SampleMask>> BoundThinking(
       const Choices& choices, ThinkingMarkers markers, std::shared_ptr<const SampleMask> mask);
   absl::Status BoundTokens(const Choices& choices, SequenceRequest& sequence);

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "scheduler/late_mask.h"
+#include "plan/sample_mask.h"
 
 namespace millrace {
 namespace {

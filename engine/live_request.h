@@ -26,6 +26,13 @@ namespace millrace {
 
 struct EmbeddingBatch;
 
+// Says whether the text work of a request is still wanted. Shared by its choices.
+struct TextWork {
+  explicit TextWork(uint32_t choices) : wanted(choices) {}
+  std::atomic<uint32_t> wanted;         // choices that were not cancelled
+  std::atomic<bool> cancelled = false;  // none is wanted
+};
+
 // Passed from thread to thread, one after another, by queues: text pool, engine thread, and from
 // the first token on an output shard beside the engine thread. What has no lock of its own is
 // written before it is passed on, and only read after.
@@ -43,6 +50,8 @@ struct LiveRequest {
   // Set once the prompt's tokens are counted in the metrics. Shared by the request's choices;
   // the first to get a token sets it.
   std::shared_ptr<std::atomic<bool>> prompt_counted;
+
+  std::shared_ptr<TextWork> text_work;  // null: an input of a batch
 
   // Shared by the request's choices. Null: an input of a batch, which is evicted as a whole.
   std::shared_ptr<std::atomic<OutputState>> output;
@@ -68,6 +77,7 @@ struct LiveRequest {
   bool jumps = false;  // its forced tokens may be handed out at once: nothing is computed of each
   std::optional<ThinkingBudget> thinking_budget;
   std::optional<TokenBounds> token_bounds;
+  Duration mask_time{};  // that the last mask took to make
   bool masked() const {
     return guided.has_value() || thinking_budget.has_value() || token_bounds.has_value();
   }
@@ -100,6 +110,7 @@ struct LiveRequest {
     std::lock_guard lock(mutex_);
     if (cancelled_.has_value()) return false;
     cancelled_ = reason;
+    if (text_work != nullptr && --text_work->wanted == 0) text_work->cancelled = true;
     return true;
   }
   std::optional<CancelReason> cancelled() const {

@@ -1,44 +1,68 @@
 #include "engine/mask_workers.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <utility>
 
 #include "base/control_group.h"
 #include "base/strings.h"
+#include "engine/prepare.h"
 
 namespace millrace {
 namespace {
 
-constexpr size_t kUnbounded = std::numeric_limits<size_t>::max();
+constexpr size_t kUnbounded = std::numeric_limits<size_t>::max() / 2;
 constexpr int kMostThreads = 4;
+constexpr int kSpareThreads = 2;
+// Masks are charged by their time, in microseconds where texts have bytes.
+constexpr size_t kLeastMicroseconds = 10;
 
 }  // namespace
 
-MaskWorkers::MaskWorkers(std::function<void()> wake, size_t least_forced)
-    : wake_(std::move(wake)), least_forced_(least_forced), jobs_(kUnbounded), made_(kUnbounded) {}
-
-MaskWorkers::~MaskWorkers() {
-  jobs_.Close();
-  for (std::thread& thread : threads_) thread.join();
+MaskWorkers::Threads MaskWorkers::DefaultThreads() {
+  return {.ordinary = std::clamp(UsableCores() / 2, 1, kMostThreads), .spare = kSpareThreads};
 }
+
+MaskWorkers::MaskWorkers(std::function<void()> wake, size_t least_forced, Threads threads)
+    : wake_(std::move(wake)), least_forced_(least_forced), threads_(threads), made_(kUnbounded) {}
 
 void MaskWorkers::Order(std::shared_ptr<LiveRequest> request, Token token) {
-  if (threads_.empty()) {
-    const int count = std::clamp(UsableCores() / 2, 1, kMostThreads);
-    for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
+  if (!pool_.has_value()) {
+    pool_.emplace(TextPool::Options{.threads = threads_.ordinary,
+                                    .spare_threads = threads_.spare,
+                                    .long_threads = 0,
+                                    .long_bytes = kUnbounded,
+                                    .capacity = kUnbounded,
+                                    .waiting_bytes = kUnbounded,
+                                    .job_bytes = kLeastMicroseconds});
   }
-  jobs_.TryPush({std::move(request), token, Clock::Real().Now()});
+  const TenantShare share = ShareOf(request->request.tenant.get());
+  const uint64_t key = request->key;
+  // The last mask says best what the next one takes.
+  const auto microseconds =
+      std::chrono::duration_cast<std::chrono::microseconds>(request->mask_time).count();
+  absl::Status taken =
+      pool_->Submit(share, static_cast<size_t>(microseconds),
+                    [this, request = std::move(request), token, ordered = Clock::Real().Now()] {
+                      Run(*request, token, ordered);
+                    });
+  // Such a pool has no limit and is ended only with the workers. Were one to come, the request must
+  // not wait for ever.
+  if (taken.ok()) return;
+  made_.TryPush({.key = key, .status = std::move(taken)});
+  wake_();
 }
 
-void MaskWorkers::Run() {
-  while (std::optional<Job> job = jobs_.Pop()) {
-    Made made = Follow(*job->request, job->token);
-    made.took = Clock::Real().Now() - job->ordered;
-    made.key = job->request->key;
-    made_.TryPush(std::move(made));
-    wake_();
-  }
+void MaskWorkers::Run(LiveRequest& request, Token token, SteadyTime ordered) {
+  const SteadyTime began = Clock::Real().Now();
+  Made made = Follow(request, token);
+  const SteadyTime now = Clock::Real().Now();
+  request.mask_time = now - began;
+  made.took = now - ordered;
+  made.key = request.key;
+  made_.TryPush(std::move(made));
+  wake_();
 }
 
 MaskWorkers::Made MaskWorkers::Follow(LiveRequest& request, Token token) const {

@@ -116,7 +116,7 @@ static_assert(static_cast<size_t>(InferEnd::kError) + 1 == 7);
 
 EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view model_name,
                              const StepLimits& limits)
-    : num_blocks_(limits.num_blocks) {
+    : num_blocks_(limits.context_blocks()) {
   // Several engines of one model, as vLLM numbers them, do not exist here: it is always 0.
   const Maker make(registry, {{"model_name", std::string(model_name)}, {"engine", "0"}});
 
@@ -135,10 +135,10 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
         ->Set(std::string_view(state) == "awake" ? 1 : 0);
   }
   kv_cache_usage_ = make.Gauge("vllm:kv_cache_usage_perc",
-                               "Share of the KV cache's blocks that sequences hold; 1 is all.");
+                               "Share of the KV cache's blocks that sequences hold, of the layers "
+                               "whose share is largest; 1 is all.");
   make.Gauge("vllm:cache_config_info", "How the KV cache is cut into blocks.",
-             {{"block_size", StrCat(limits.block_size)},
-              {"num_gpu_blocks", StrCat(limits.num_blocks)}})
+             {{"block_size", StrCat(limits.block_size())}, {"num_gpu_blocks", StrCat(num_blocks_)}})
       ->Set(1);
   make.Gauge("vllm:lora_requests_info", "Adapters in use; none can be loaded.",
              {{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}})
@@ -151,7 +151,7 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   blocks_held_ = blocks("held");
   blocks_cached_ = blocks("cached");
   blocks_free_ = blocks("free");
-  blocks_free_->Set(limits.num_blocks);
+  blocks_free_->Set(num_blocks_);
 
   const auto graphs = [&](const char* state) {
     return make.Gauge("millrace_cuda_graphs",
@@ -221,6 +221,9 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   step_duration_ = make.Histogram(
       "millrace_step_duration_seconds",
       "From a step's submission, or the end of the one before it, to its result.", StepTimes());
+  graph_steps_ = make.Counter("millrace_cuda_graph_steps_total",
+                              "Steps that a GPU ran as one CUDA graph among all that "
+                              "millrace_step_batch_size counts.");
   time_to_first_token_ =
       make.Histogram("vllm:time_to_first_token_seconds",
                      "From a request's arrival to its first token.", FirstTokenTimes());
@@ -260,7 +263,7 @@ void EngineMetrics::SetLoad(const SchedulerStats& stats, int64_t waiting) {
   running_->Set(stats.num_running);
   waiting_->Set(static_cast<double>(waiting));
   waiting_for_capacity_->Set(static_cast<double>(waiting));
-  kv_cache_usage_->Set(static_cast<double>(stats.blocks_held) / num_blocks_);
+  kv_cache_usage_->Set(stats.usage);
   blocks_held_->Set(stats.blocks_held);
   blocks_cached_->Set(stats.blocks_cached);
   blocks_free_->Set(stats.blocks_free);
@@ -280,6 +283,7 @@ void EngineMetrics::OnStep(const StepFigures& step) {
   iteration_tokens_->Observe(static_cast<double>(step.tokens));
   step_sequences_->Observe(static_cast<double>(step.sequences));
   step_duration_->Observe(ToSeconds(step.took));
+  if (step.as_graph) graph_steps_->Increment();
 }
 
 void EngineMetrics::OnPrompt(int64_t prompt_tokens, int64_t cached_tokens) {

@@ -43,6 +43,7 @@ enum class Rejection {
 struct StepFigures {
   int64_t tokens = 0;     // computed
   int64_t sequences = 0;  // that it computed for
+  bool as_graph = false;  // StepResult::as_graph
   Duration took{0};       // from its submission, or the end of the step before it, to its result
 };
 
@@ -116,6 +117,7 @@ class EngineMetrics {
   prometheus::Histogram* iteration_tokens_;
   prometheus::Histogram* step_sequences_;
   prometheus::Histogram* step_duration_;
+  prometheus::Counter* graph_steps_;
   prometheus::Histogram* time_to_first_token_;
   prometheus::Histogram* inter_token_latency_;
   prometheus::Histogram* time_per_output_token_;

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/strings.h"
+#include "scheduler/scheduler.h"
 
 namespace millrace {
 namespace {
@@ -22,12 +23,12 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-constexpr StepLimits kLimits = {.max_num_seqs = 8,
-                                .max_num_batched_tokens = 512,
-                                .max_model_len = 2048,
-                                .num_blocks = 100,
-                                .block_size = 16,
-                                .vocab_size = 1000};
+const StepLimits kLimits = {.max_num_seqs = 8,
+                            .max_num_batched_tokens = 512,
+                            .max_model_len = 2048,
+                            .num_blocks = {100},
+                            .state = StateLayout::OnePool(16),
+                            .vocab_size = 1000};
 
 class MetricsTest : public testing::Test {
  protected:
@@ -110,6 +111,7 @@ TEST_F(MetricsTest, Load) {
                    .blocks_held = 25,
                    .blocks_cached = 60,
                    .blocks_free = 15,
+                   .usage = 0.75,
                    .prefix_queries = 100,
                    .prefix_hits = 32,
                    .preemptions = 1,
@@ -120,7 +122,7 @@ TEST_F(MetricsTest, Load) {
   EXPECT_EQ(Vllm("num_requests_waiting"), "6");
   EXPECT_EQ(Labelled("vllm:num_requests_waiting_by_reason", "reason", "capacity"), "6");
   EXPECT_EQ(Labelled("vllm:num_requests_waiting_by_reason", "reason", "deferred"), "0");
-  EXPECT_EQ(Vllm("kv_cache_usage_perc"), "0.25");
+  EXPECT_EQ(Vllm("kv_cache_usage_perc"), "0.75");
   EXPECT_EQ(Labelled("millrace_kv_cache_blocks", "state", "held"), "25");
   EXPECT_EQ(Labelled("millrace_kv_cache_blocks", "state", "cached"), "60");
   EXPECT_EQ(Labelled("millrace_kv_cache_blocks", "state", "free"), "15");
@@ -142,8 +144,36 @@ TEST_F(MetricsTest, Load) {
   EXPECT_EQ(Labelled("millrace_prompt_cut_lost_seconds_total", "model_name", "m"), "0.5");
 }
 
+// A window may be short of blocks while there are many for the context, and the other way round.
+TEST_F(MetricsTest, UsageIsThatOfTheShortestBlocks) {
+  const auto usage = [&](std::vector<int32_t> blocks) {
+    StepLimits limits = kLimits;
+    limits.state.groups = {PagedState{}, PagedState{.window = 20}};
+    limits.num_blocks = std::move(blocks);
+    const auto scheduler = *Scheduler::Create({.limits = limits, .prefix_caching = false});
+    EXPECT_EQ(scheduler->stats().usage, 0);
+    EXPECT_TRUE(scheduler
+                    ->Add({.id = 1,
+                           .prompt = std::vector<Token>(40),
+                           .prompt_hashes = {},
+                           .sampling = std::make_shared<SamplingParams>(),
+                           .stop = {.max_tokens = 1},
+                           .first_mask = nullptr,
+                           .arrival = SteadyTime(std::chrono::hours(1))})
+                    .ok());
+    EXPECT_TRUE(scheduler->Plan(SteadyTime(std::chrono::hours(1))).has_value());
+    engine_.SetLoad(scheduler->stats(), 0);
+    return Vllm("kv_cache_usage_perc");
+  };
+  EXPECT_EQ(usage({12, 4}), "0.75");
+  EXPECT_EQ(usage({4, 12}), "0.75");
+}
+
 TEST_F(MetricsTest, Tokens) {
   engine_.OnStep({.tokens = 40, .sequences = 3, .took = milliseconds(20)});
+  EXPECT_EQ(Labelled("millrace_cuda_graph_steps_total", "model_name", "m"), "0");
+  engine_.OnStep({.as_graph = true});
+  EXPECT_EQ(Labelled("millrace_cuda_graph_steps_total", "model_name", "m"), "1");
   engine_.OnPrompt(40, 16);
   engine_.OnFirstToken(milliseconds(300));
   engine_.OnNextToken(std::chrono::microseconds(400));

@@ -48,7 +48,7 @@ TenantShare ShareOf(const Tenant* tenant) {
 BlockHashes HashesOf(const std::vector<Token>& prompt, const Tenant* tenant,
                      const SequenceDefaults& defaults) {
   if (!defaults.prefix_caching) return {};
-  return HashPrompt(RootOf(tenant, defaults), prompt, defaults.limits.block_size);
+  return HashPrompt(RootOf(tenant, defaults), prompt, defaults.limits.block_size());
 }
 
 absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,

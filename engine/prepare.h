@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "engine/request.h"
+#include "plan/step_plan.h"
 #include "scheduler/block_hash.h"
 #include "scheduler/sequence_request.h"
-#include "scheduler/step_plan.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace millrace {

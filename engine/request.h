@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "engine/trace.h"
-#include "scheduler/sampling_params.h"
+#include "plan/sampling_params.h"
 #include "text/grammar/grammar.h"
 #include "text/tools/output_parser.h"
 

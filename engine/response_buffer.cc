@@ -1,5 +1,6 @@
 #include "engine/response_buffer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace {
@@ -9,10 +10,11 @@ namespace {
 // given back.
 constexpr size_t kKeptEvents = 4;
 
-// An echoed prompt, of which there is one, has no part in the bound: with log-probabilities it may
-// be larger, and the first token follows it at once, before any reader could have taken it.
+// The most that an echoed prompt is charged of a shared budget, so that one of any size goes
+// through where others hold little.
+constexpr size_t kMostOfEcho = size_t{32} << 20;
+
 size_t Bytes(const OutputEvent& event) {
-  if (event.echo) return sizeof(event);
   size_t bytes = sizeof(event) + event.text.size() + event.tokens.size() * sizeof(Token);
   bytes += event.reasoning.size();
   for (const ToolCallDelta& call : event.calls) {
@@ -25,21 +27,64 @@ size_t Bytes(const OutputEvent& event) {
   return bytes;
 }
 
+struct Charge {
+  size_t own = 0;     // of ResponseBuffer::kMaxBytes
+  size_t shared = 0;  // of the shared budgets
+};
+
+// An echoed prompt, of which there is one, has no part in the buffer's own bound: with
+// log-probabilities it may be larger, and the first token follows it at once, before any reader
+// could have taken it.
+Charge ChargeOf(const OutputEvent& event) {
+  const size_t bytes = Bytes(event);
+  if (!event.echo) return {.own = bytes, .shared = bytes};
+  return {.own = sizeof(event), .shared = std::min(bytes, kMostOfEcho)};
+}
+
 }  // namespace
 
+void ResponseBuffer::ShareBudgets(std::shared_ptr<UnreadBudgets> budgets,
+                                  const std::string& tenant) {
+  std::lock_guard lock(mutex_);
+  budgets_ = std::move(budgets);
+  shared_.emplace(*budgets_, tenant);
+}
+
+// A server that is overloaded is behind with all its readers. Those that do read have a second
+// budget then, which those that take nothing cannot have used up.
+bool ResponseBuffer::TakeShared(size_t bytes) {
+  if (!shared_.has_value() || bytes <= kOwnBytes + shared_->bytes()) return true;
+  const size_t pieces = (bytes - 1) / kOwnBytes;  // beyond the first, which is the buffer's own
+  const size_t more = pieces * kOwnBytes - shared_->bytes();
+  if (shared_->all.Take(more).ok()) return true;
+  return clock_.Now() - progress_ < kSilence && shared_->behind.Take(more).ok();
+}
+
+// Keeps a piece more than is needed, so that a reader that keeps pace asks no budget at each event.
+void ResponseBuffer::GiveShared() {
+  if (!shared_.has_value() || shared_->bytes() == 0) return;
+  const size_t kept = shared_bytes_ <= kOwnBytes ? 0 : (shared_bytes_ - 1) / kOwnBytes * kOwnBytes;
+  if (kept > 0 && shared_bytes_ + kOwnBytes >= shared_->bytes()) return;
+  const size_t given = shared_->bytes() - kept;
+  const size_t behind = std::min(given, shared_->behind.bytes());
+  shared_->behind.Give(behind);
+  shared_->all.Give(given - behind);
+}
+
 bool ResponseBuffer::Push(OutputEvent event) {
-  const size_t bytes = Bytes(event);
+  const auto [own, shared] = ChargeOf(event);
   Ready ready;
   {
     std::lock_guard lock(mutex_);
     if (finished_ || abandoned_) return true;
-    // One event always fits an empty buffer: no reader could have been fast enough for it.
-    if (!empty() && bytes_ + bytes > kMaxBytes) return false;
-    if (empty()) {
-      progress_ = clock_.Now();
-      ready = ready_;
-    }
-    bytes_ += bytes;
+    if (empty()) progress_ = clock_.Now();
+    // One event always fits an empty buffer: no reader could have been fast enough for it. That of
+    // a prompt with log-probabilities may be of megabytes.
+    if (!empty() && bytes_ + own > kMaxBytes) return false;
+    if ((!empty() || event.echo) && !TakeShared(shared_bytes_ + shared)) return false;
+    if (empty()) ready = ready_;
+    bytes_ += own;
+    shared_bytes_ += shared;
     events_.push_back(std::move(event));
   }
   if (ready && *ready) (*ready)();
@@ -57,7 +102,9 @@ bool ResponseBuffer::Finish(OutputEvent event) {
     ready.swap(ready_);
     was_empty = empty();
     if (was_empty) progress_ = clock_.Now();
-    bytes_ += Bytes(event);
+    const auto [own, shared] = ChargeOf(event);
+    bytes_ += own;
+    shared_bytes_ += shared;
     events_.push_back(std::move(event));
   }
   if (was_empty && ready && *ready) (*ready)();
@@ -68,8 +115,11 @@ std::optional<OutputEvent> ResponseBuffer::Next() {
   std::lock_guard lock(mutex_);
   if (empty()) return std::nullopt;
   std::optional<OutputEvent> event(std::move(events_[first_++]));
-  bytes_ -= Bytes(*event);
+  const auto [own, shared] = ChargeOf(*event);
+  bytes_ -= own;
+  shared_bytes_ -= shared;
   progress_ = clock_.Now();
+  GiveShared();
   if (empty()) {
     if (events_.capacity() > kKeptEvents) events_ = std::vector<OutputEvent>();
     events_.clear();
@@ -90,6 +140,8 @@ void ResponseBuffer::Abandon() {
   events.swap(events_);
   first_ = 0;
   bytes_ = 0;
+  shared_bytes_ = 0;
+  GiveShared();
 }
 
 bool ResponseBuffer::finished() const {

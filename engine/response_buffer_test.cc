@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -93,6 +94,118 @@ TEST_F(ResponseBufferTest, AnEchoLeavesTheWholeRoomToTheAnswer) {
   EXPECT_TRUE(buffer_.Next()->echo);
   EXPECT_TRUE(buffer_.Next().has_value());
   EXPECT_TRUE(buffer_.Push(Text(ResponseBuffer::kMaxBytes / 2)));
+}
+
+// Buffers of tenants "a" and "b" that share a budgets of twice a buffer's bound.
+class SharedBudgetTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kPiece = ResponseBuffer::kMaxBytes / 4;
+
+  std::unique_ptr<ResponseBuffer> Make(const char* tenant) {
+    auto buffer = std::make_unique<ResponseBuffer>(clock_, nullptr);
+    buffer->ShareBudgets(budgets_, tenant);
+    return buffer;
+  }
+  // Pushes until the buffer is full.
+  void Fill(ResponseBuffer& buffer) {
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(buffer.Push(Text(kPiece)));
+  }
+
+  ManualClock clock_;
+  std::shared_ptr<UnreadBudgets> budgets_ =
+      std::make_shared<UnreadBudgets>(2 * ResponseBuffer::kMaxBytes);
+};
+
+// It has no part in a buffer's own bound, and so needs the shared ones.
+TEST_F(SharedBudgetTest, EchoesThatNobodyReadsLeaveRoomToOtherTenants) {
+  OutputEvent echo = Text(ResponseBuffer::kMaxBytes);
+  echo.echo = true;
+  const auto first = Make("a");
+  const auto second = Make("a");
+  const auto third = Make("a");
+  EXPECT_TRUE(first->Push(echo));
+  EXPECT_TRUE(second->Push(echo));  // by the budget of readers that are not silent
+  EXPECT_FALSE(third->Push(echo));
+  EXPECT_TRUE(Make("b")->Push(Text(kPiece)));
+  EXPECT_TRUE(first->Next()->echo);
+  EXPECT_TRUE(third->Push(echo));
+}
+
+TEST_F(SharedBudgetTest, ReadersThatTakeNothingLeaveRoomToOtherTenants) {
+  const auto first = Make("a");
+  const auto second = Make("a");
+  const auto other = Make("b");
+  Fill(*first);
+  EXPECT_TRUE(second->Push(Text(kPiece)));
+  clock_.Advance(ResponseBuffer::kSilence);
+  EXPECT_FALSE(second->Push(Text(kPiece)));
+  EXPECT_TRUE(other->Push(Text(kPiece)));
+  clock_.Advance(ResponseBuffer::kSilence);
+  EXPECT_TRUE(other->Push(Text(kPiece)));
+  first->Abandon();
+  EXPECT_TRUE(second->Push(Text(kPiece)));
+}
+
+TEST_F(SharedBudgetTest, AReaderThatIsBehindGetsAllOfIt) {
+  const auto first = Make("a");
+  const auto second = Make("a");
+  Fill(*first);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(second->Push(Text(1)));
+  for (int i = 0; i < 3; ++i) {
+    clock_.Advance(ResponseBuffer::kSilence / 2);
+    EXPECT_TRUE(second->Push(Text(kPiece)));
+    EXPECT_TRUE(second->Next().has_value());
+  }
+  clock_.Advance(ResponseBuffer::kSilence);
+  EXPECT_FALSE(second->Push(Text(2 * ResponseBuffer::kOwnBytes)));
+}
+
+// Each takes an event now and then, or has only just begun.
+TEST_F(SharedBudgetTest, ReadersThatAreBehindHaveALimitTogether) {
+  std::vector<std::unique_ptr<ResponseBuffer>> buffers;
+  size_t refused = 0;
+  for (int i = 0; i < 32; ++i) {
+    ResponseBuffer& buffer = *buffers.emplace_back(Make("a"));
+    EXPECT_TRUE(buffer.Push(Text(1)));
+    EXPECT_TRUE(buffer.Push(Text(1)));
+    EXPECT_TRUE(buffer.Next().has_value());
+    if (!buffer.Push(Text(kPiece))) ++refused;
+  }
+  EXPECT_GT(refused, 0u);
+  EXPECT_LE(budgets_->all.used(), ResponseBuffer::kMaxBytes);     // half of it each
+  EXPECT_LE(budgets_->behind.used(), ResponseBuffer::kMaxBytes);  // likewise
+  EXPECT_GT(budgets_->behind.used(), 0u);
+  buffers.clear();
+  EXPECT_EQ(budgets_->all.used(), 0u);
+  EXPECT_EQ(budgets_->behind.used(), 0u);
+}
+
+TEST_F(SharedBudgetTest, WhatIsReadGoesBack) {
+  const auto buffer = Make("a");
+  Fill(*buffer);
+  EXPECT_GT(budgets_->all.used(), 2 * kPiece);
+  while (buffer->Next().has_value()) {
+  }
+  EXPECT_EQ(budgets_->all.used(), 0u);
+  Fill(*buffer);
+  buffer->Abandon();
+  EXPECT_EQ(budgets_->all.used(), 0u);
+}
+
+TEST_F(SharedBudgetTest, PartsOfItGoBackWhileMoreIsUnread) {
+  const auto buffer = Make("a");
+  Fill(*buffer);
+  const size_t full = budgets_->all.used();
+  EXPECT_TRUE(buffer->Next().has_value());
+  EXPECT_LE(budgets_->all.used(), full - kPiece);
+  EXPECT_GE(budgets_->all.used() + ResponseBuffer::kOwnBytes, 2 * kPiece);
+}
+
+TEST_F(SharedBudgetTest, LittleTakesNothingOfIt) {
+  const auto buffer = Make("a");
+  EXPECT_TRUE(buffer->Push(Text(1000)));
+  EXPECT_TRUE(buffer->Push(Text(1000)));
+  EXPECT_EQ(budgets_->all.used(), 0u);
 }
 
 TEST_F(ResponseBufferTest, TellsSinceWhenSomethingLiesUnread) {

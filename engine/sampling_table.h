@@ -1,6 +1,6 @@
 // Lists the numeric sampling parameters, one row each, with the member that holds it in a request,
 // in SamplingParams and in generation_config.json. HTTP bodies, gRPC's SamplingOptions and messages
-// use the row's name. scheduler/sampling_params.h has its default and range.
+// use the row's name. plan/sampling_params.h has its default and range.
 #ifndef MILLRACE_ENGINE_SAMPLING_TABLE_H_
 #define MILLRACE_ENGINE_SAMPLING_TABLE_H_
 
@@ -9,7 +9,7 @@
 
 #include "engine/request.h"
 #include "formats/generation_config.h"
-#include "scheduler/sampling_params.h"
+#include "plan/sampling_params.h"
 
 namespace millrace {
 

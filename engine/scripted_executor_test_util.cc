@@ -36,6 +36,11 @@ void Script::FailDevice() {
   device_failed_ = true;
 }
 
+void Script::RefuseSteps() {
+  std::lock_guard lock(mutex_);
+  refuse_steps_ = true;
+}
+
 void Script::FailRows() {
   std::lock_guard lock(mutex_);
   fail_rows_ = true;
@@ -44,6 +49,11 @@ void Script::FailRows() {
 int Script::num_submitted() const {
   std::lock_guard lock(mutex_);
   return num_submitted_;
+}
+
+int Script::num_late_masks() const {
+  std::lock_guard lock(mutex_);
+  return num_late_masks_;
 }
 
 int64_t Script::num_in_first_rows() const {
@@ -106,12 +116,11 @@ ScriptedExecutor::ScriptedExecutor(const StepLimits& limits, std::shared_ptr<Scr
     : script_(std::move(script)) {
   info_ = {.architecture = "scripted",
            .digest = std::string(32, 'd'),
+           .takes_masks = script_->late_masks_,
+           .takes_late_masks = script_->late_masks_,
            .limits = limits,
-           .embedding = script_->traits_,
-           .kv = {.block_size = limits.block_size,
-                  .num_blocks = limits.num_blocks,
-                  .type = "none",
-                  .groups = {{.num_layers = 1, .bytes_per_block = 1}}}};
+           .kv_type = "none",
+           .embedding = script_->traits_};
   script_->slots_.resize(limits.max_num_seqs);
   script_->embedding_size_ = limits.embedding_size;
 }
@@ -128,15 +137,31 @@ void ScriptedExecutor::OnResult(std::function<void()> wake) {
 
 absl::Status ScriptedExecutor::Submit(StepPlan plan) {
   std::lock_guard lock(script_->mutex_);
+  if (script_->refuse_steps_) return absl::UnavailableError("scripted refusal");
   ++script_->num_submitted_;
   for (const SlotStart& start : plan.starts) {
     for (const StepRow& row : plan.rows) {
       if (row.slot == start.slot) script_->num_in_first_rows_ += row.num_tokens;
     }
   }
+  for (int32_t i = 0; i < static_cast<int32_t>(plan.logits.size()); ++i) {
+    if (plan.logits[i].late_mask) script_->awaited_masks_.emplace(plan.id, i);
+  }
   script_->submitted_.push_back(std::move(plan));
   script_->submitted_changed_.notify_all();
   if (!script_->hold_) script_->FinishOldest();
+  return absl::OkStatus();
+}
+
+absl::Status ScriptedExecutor::SetMasks(std::vector<LateMask> masks) {
+  std::lock_guard lock(script_->mutex_);
+  for (const LateMask& late : masks) {
+    if (!script_->awaited_masks_.contains({late.step, late.logits})) {
+      return absl::InvalidArgumentError("a mask that no step waits for");
+    }
+  }
+  for (const LateMask& late : masks) script_->awaited_masks_.erase({late.step, late.logits});
+  script_->num_late_masks_ += static_cast<int>(masks.size());
   return absl::OkStatus();
 }
 

@@ -4,11 +4,13 @@
 #define MILLRACE_ENGINE_SCRIPTED_EXECUTOR_TEST_UTIL_H_
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,13 +36,19 @@ class Script {
   void TryFinish();
   // The next step to finish fails as a device does; so does every later one.
   void FailDevice();
+  // From now on steps are refused.
+  void RefuseSteps();
   // Every row of the next step to finish fails by itself.
   void FailRows();
 
   // Sets what info() says of the model's embeddings. Call before the executor is made.
   void SetEmbedding(EmbeddingTraits traits) { traits_ = std::move(traits); }
 
+  // Has steps take masks while they run. Call before the executor is made.
+  void TakeLateMasks() { late_masks_ = true; }
+
   int num_submitted() const;
+  int num_late_masks() const;  // that have come
   // Input tokens of all sequences' first rows: of their prompts, where these fit a step.
   int64_t num_in_first_rows() const;
 
@@ -59,11 +67,15 @@ class Script {
   std::condition_variable submitted_changed_;
   bool hold_ = false;
   bool device_failed_ = false;
+  bool refuse_steps_ = false;
   bool fail_rows_ = false;
   int num_submitted_ = 0;
   int64_t num_in_first_rows_ = 0;
   int32_t embedding_size_ = 0;
   EmbeddingTraits traits_;
+  bool late_masks_ = false;
+  std::set<std::pair<StepId, int32_t>> awaited_masks_;  // the step and its logits
+  int num_late_masks_ = 0;
   std::vector<Slot> slots_;
   std::deque<StepPlan> submitted_;
   std::deque<StepResult> finished_;
@@ -79,6 +91,7 @@ class ScriptedExecutor : public Executor {
   const ModelInfo& info() const override { return info_; }
   void OnResult(std::function<void()> wake) override;
   absl::Status Submit(StepPlan plan) override;
+  absl::Status SetMasks(std::vector<LateMask> masks) override;
   std::optional<StepResult> Poll() override;
   std::optional<StepResult> Wait() override { return Poll(); }
 

@@ -31,17 +31,30 @@ void TenantUsage::Bucket::Refill(int64_t per_minute, SteadyTime now) {
 Tenant::Tenant(uint32_t id, TenantLimits limits, std::shared_ptr<TenantUsage> usage)
     : id_(id), limits_(std::move(limits)), usage_(std::move(usage)) {}
 
-absl::Status Tenant::Enter(int64_t streams, SteadyTime now) const {
-  std::lock_guard lock(usage_->mutex_);
-  TenantUsage::Counts& counts = usage_->counts_;
-  absl::Status status;
-  if (const auto most = limits_.max_streams; most && counts.streams + streams > *most) {
-    status = WithRetryAfter(
-        absl::ResourceExhaustedError(StrCat("the key has ", counts.streams,
-                                            " streams at once, and this request has ", streams,
-                                            "; allowed: ", *most, " together")),
-        absl::Seconds(1));
+absl::Status Tenant::CheckStreams(int64_t streams) const {
+  const int64_t running = usage_->counts_.streams;
+  if (const auto most = limits_.max_streams; most && running + streams > *most) {
+    return WithRetryAfter(absl::ResourceExhaustedError(StrCat(
+                              "the key has ", running, " streams at once, and this request has ",
+                              streams, "; allowed: ", *most, " together")),
+                          absl::Seconds(1));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Tenant::EnterAnswer(bool always) const {
+  std::lock_guard lock(usage_->mutex_);
+  absl::Status status = always ? absl::OkStatus() : CheckStreams(1);
+  if (status.ok()) {
+    ++usage_->counts_.streams;
+  } else {
+    ++usage_->counts_.refused;
+  }
+  return status;
+}
+
+absl::Status Tenant::CheckLimits(int64_t streams, SteadyTime now) const {
+  absl::Status status = CheckStreams(streams);
   if (const auto most = limits_.tokens_per_minute; most && status.ok()) {
     usage_->tokens_.Refill(*most, now);
     const double excess = usage_->tokens_.used - static_cast<double>(*most);
@@ -50,19 +63,25 @@ absl::Status Tenant::Enter(int64_t streams, SteadyTime now) const {
   if (const auto most = limits_.requests_per_minute; most && status.ok()) {
     usage_->requests_.Refill(*most, now);
     const double excess = usage_->requests_.used + 1 - static_cast<double>(*most);
-    if (excess > 1e-6) {
-      status = TooMuch("requests", *most, excess);
-    } else {
-      usage_->requests_.used += 1;
-    }
+    if (excess > 1e-6) status = TooMuch("requests", *most, excess);
   }
-  if (status.ok()) {
-    counts.streams += streams;
-    ++counts.requests;
-  } else {
-    ++counts.refused;
-  }
+  if (!status.ok()) ++usage_->counts_.refused;
   return status;
+}
+
+absl::Status Tenant::Enter(int64_t streams, SteadyTime now) const {
+  std::lock_guard lock(usage_->mutex_);
+  absl::Status status = CheckLimits(streams, now);
+  if (!status.ok()) return status;
+  if (limits_.requests_per_minute.has_value()) usage_->requests_.used += 1;
+  usage_->counts_.streams += streams;
+  ++usage_->counts_.requests;
+  return status;
+}
+
+absl::Status Tenant::CheckEnter(SteadyTime now) const {
+  std::lock_guard lock(usage_->mutex_);
+  return CheckLimits(1, now);
 }
 
 void Tenant::GiveBack() const {
@@ -79,9 +98,21 @@ void Tenant::Leave(int64_t prompt_tokens, int64_t generation_tokens, SteadyTime 
   --counts.streams;
   counts.prompt_tokens += prompt_tokens;
   counts.generation_tokens += generation_tokens;
+  Use(prompt_tokens + generation_tokens, now);
+}
+
+void Tenant::LeaveText(int64_t text_tokens, SteadyTime now) const {
+  std::lock_guard lock(usage_->mutex_);
+  --usage_->counts_.streams;
+  usage_->counts_.text_tokens += text_tokens;
+  Use(text_tokens, now);
+}
+
+// With the usage's lock held.
+void Tenant::Use(int64_t tokens, SteadyTime now) const {
   if (const auto most = limits_.tokens_per_minute) {
     usage_->tokens_.Refill(*most, now);
-    usage_->tokens_.used += static_cast<double>(prompt_tokens + generation_tokens);
+    usage_->tokens_.used += static_cast<double>(tokens);
   }
 }
 

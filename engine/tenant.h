@@ -18,9 +18,10 @@ struct TenantLimits {
   std::string name;
   int32_t share = 100;  // of the steps' tokens, in proportion to the others'
   std::optional<int64_t> requests_per_minute;
-  std::optional<int64_t> tokens_per_minute;  // prompt and answer, counted as each request ends
-  std::optional<int64_t> max_streams;        // at once; each choice counts
-  int32_t least_priority = 0;                // lower goes first
+  // Counts prompts, answers and texts, as each request ends.
+  std::optional<int64_t> tokens_per_minute;
+  std::optional<int64_t> max_streams;  // at once; each choice counts, and an unread answer
+  int32_t least_priority = 0;          // lower goes first
   int32_t most_priority = std::numeric_limits<int32_t>::max();
   std::string cache_salt;  // tenants with the same one hit each other's prefixes
 };
@@ -34,6 +35,7 @@ class TenantUsage {
     int64_t refused = 0;  // by the tenant's own limits
     int64_t prompt_tokens = 0;
     int64_t generation_tokens = 0;
+    int64_t text_tokens = 0;  // of texts that were tokenized, or made of tokens, and no more
   };
   Counts counts() const {
     std::lock_guard lock(mutex_);
@@ -70,17 +72,30 @@ class Tenant final {
   // Counts a request of so many streams in. ResourceExhausted, with when to try again: it would
   // exceed a limit, and was not counted.
   absl::Status Enter(int64_t streams, SteadyTime now) const;
+  // Returns what Enter would return for one stream, of which nothing is counted but a refusal: for
+  // a request that is not worth reading where it will be refused.
+  absl::Status CheckEnter(SteadyTime now) const;
+  // Counts a stream in that is no request: an answer that waits until it has been read. `always`:
+  // beyond max_streams, too. ResourceExhausted otherwise. Leave, without tokens, counts it out.
+  absl::Status EnterAnswer(bool always) const;
   // Gives back a request's part of a minute's allowance: it was counted in, and there was no place.
   // Its streams are counted out as ever.
   void GiveBack() const;
   // Counts one stream out, with what it used.
   void Leave(int64_t prompt_tokens, int64_t generation_tokens, SteadyTime now) const;
+  // Counts the stream of a call out that was for text alone, with the tokens of that.
+  void LeaveText(int64_t text_tokens, SteadyTime now) const;
 
   // Returns InvalidArgument for a priority outside the tenant's range. Puts 0, which requests have
   // that do not say it, into the range.
   absl::Status CheckPriority(int32_t* priority) const;
 
  private:
+  // With the usage's lock held.
+  absl::Status CheckStreams(int64_t streams) const;
+  absl::Status CheckLimits(int64_t streams, SteadyTime now) const;
+  void Use(int64_t tokens, SteadyTime now) const;
+
   const uint32_t id_;
   const TenantLimits limits_;
   const std::shared_ptr<TenantUsage> usage_;
@@ -89,6 +104,11 @@ class Tenant final {
 // Returns the tenant's id; 0 without one.
 inline uint32_t TenantId(const std::shared_ptr<const Tenant>& tenant) {
   return tenant == nullptr ? 0 : tenant->id();
+}
+
+// Returns the tenant's name; empty without one.
+inline std::string TenantName(const std::shared_ptr<const Tenant>& tenant) {
+  return tenant == nullptr ? "" : tenant->limits().name;
 }
 
 }  // namespace millrace

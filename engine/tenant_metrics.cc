@@ -26,6 +26,9 @@ void AppendTenants(const std::vector<std::shared_ptr<const Tenant>>& tenants,
       {"millrace_tenant_generation_tokens_total",
        "Tokens generated for the tenant's ended requests", &TenantUsage::Counts::generation_tokens,
        Type::Counter},
+      {"millrace_tenant_text_tokens_total",
+       "Tokens of the tenant's texts that were tokenized, counted or made of tokens, and no more",
+       &TenantUsage::Counts::text_tokens, Type::Counter},
   };
   for (const Shown& shown : kShown) {
     prometheus::MetricFamily& family = families.emplace_back();

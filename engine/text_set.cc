@@ -121,7 +121,8 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Bytes(const ParserNames&
                                          TokenizerInfo{.chat_template = std::string(kChatMl)});
 }
 
-absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadline) const {
+absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadline,
+                                            const std::atomic<bool>* cancelled) const {
   MILLRACE_RETURN_IF_ERROR(chat_template_.status());
   auto kwargs = OrderedJson::object();
   if (!chat.template_kwargs.empty()) {
@@ -137,6 +138,7 @@ absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadlin
   options.now = absl::Now();
   const SteadyTime too_long = options.clock->Now() + kRenderTime;
   options.deadline = std::min(deadline, too_long);
+  options.cancelled = cancelled;
   const bool by_tools = tool_template_.has_value() && !chat.tools.empty();
   const ChatTemplate& chosen = by_tools ? *tool_template_ : *chat_template_;
   const TemplateTraits& chosen_traits = by_tools ? format_.tool_traits : format_.traits;
@@ -168,7 +170,8 @@ absl::Status TextSet::CheckLength(size_t bytes, int64_t max_tokens) const {
 
 // Returns the tokens of a prompt with a suffix.
 absl::StatusOr<std::vector<Token>> TextSet::FillIn(const TokenizeRequest& request,
-                                                   int64_t max_tokens) const {
+                                                   int64_t max_tokens,
+                                                   const std::atomic<bool>* cancelled) const {
   if (!fill_in_.has_value()) {
     return absl::InvalidArgumentError(
         "suffix: the model has no tokens to fill in the middle of a text; allowed: none");
@@ -182,27 +185,29 @@ absl::StatusOr<std::vector<Token>> TextSet::FillIn(const TokenizeRequest& reques
   MILLRACE_RETURN_IF_ERROR(CheckLength(text->size(), max_tokens));
   MILLRACE_ASSIGN_OR_RETURN(
       const std::vector<Token> prefix,
-      tokenizer_->Encode(*text, {.add_special = false, .parse_special = false}));
+      tokenizer_->Encode(*text,
+                         {.add_special = false, .parse_special = false, .cancelled = cancelled}));
   return FillInPrompt(*tokenizer_, *fill_in_, prefix, request.suffix);
 }
 
 absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& request,
-                                                         int64_t max_tokens,
-                                                         SteadyTime deadline) const {
-  if (!request.suffix.empty()) return FillIn(request, max_tokens);
+                                                         int64_t max_tokens, SteadyTime deadline,
+                                                         const std::atomic<bool>* cancelled) const {
+  if (!request.suffix.empty()) return FillIn(request, max_tokens, cancelled);
   if (const auto* tokens = std::get_if<std::vector<Token>>(&request.prompt)) return *tokens;
   const auto encode = [&](std::string_view text,
                           bool add_special) -> absl::StatusOr<std::vector<Token>> {
     MILLRACE_RETURN_IF_ERROR(CheckLength(text.size(), max_tokens));
     // As Hugging Face's tokenizers do, special tokens' text is taken for the tokens: prompts are
     // written so.
-    return tokenizer_->Encode(text, {.add_special = add_special, .parse_special = true});
+    return tokenizer_->Encode(
+        text, {.add_special = add_special, .parse_special = true, .cancelled = cancelled});
   };
   if (const auto* text = std::get_if<std::string>(&request.prompt)) {
     return encode(*text, request.add_special_tokens.value_or(true));
   }
   MILLRACE_ASSIGN_OR_RETURN(const std::string text,
-                            Render(std::get<Chat>(request.prompt), deadline));
+                            Render(std::get<Chat>(request.prompt), deadline, cancelled));
   if (request.add_special_tokens.has_value()) return encode(text, *request.add_special_tokens);
   MILLRACE_ASSIGN_OR_RETURN(std::vector<Token> tokens, encode(text, false));
   if (info_.chat_bos.has_value() && (tokens.empty() || tokens.front() != *info_.chat_bos)) {

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_ENGINE_TEXT_SET_H_
 #define MILLRACE_ENGINE_TEXT_SET_H_
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,8 +52,10 @@ class TextSet {
   // Returns the tokens of a prompt. InvalidArgument: the text is not UTF-8, or CheckLength refuses
   // it, the template refuses the conversation, or there is no template, or there are no tokens for
   // a suffix. DeadlineExceeded: rendering did not end in time.
-  absl::StatusOr<std::vector<Token>> PromptTokens(const TokenizeRequest& request,
-                                                  int64_t max_tokens, SteadyTime deadline) const;
+  // Cancelled: `cancelled`, which may be null, was set, and is looked at often.
+  absl::StatusOr<std::vector<Token>> PromptTokens(
+      const TokenizeRequest& request, int64_t max_tokens, SteadyTime deadline,
+      const std::atomic<bool>* cancelled = nullptr) const;
 
   // Returns the tokens that end what is filled in before a suffix, beside those of every answer.
   absl::Span<const Token> fill_in_ends() const {
@@ -85,11 +88,12 @@ class TextSet {
   void Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const;
 
  private:
-  absl::StatusOr<std::vector<Token>> FillIn(const TokenizeRequest& request,
-                                            int64_t max_tokens) const;
+  absl::StatusOr<std::vector<Token>> FillIn(const TokenizeRequest& request, int64_t max_tokens,
+                                            const std::atomic<bool>* cancelled) const;
   bool BeginsReasoning(const Chat* chat, absl::Span<const Token> prompt) const;
   AnswerStart StartOf(const GenerateRequest& request, absl::Span<const Token> prompt) const;
-  absl::StatusOr<std::string> Render(const Chat& chat, SteadyTime deadline) const;
+  absl::StatusOr<std::string> Render(const Chat& chat, SteadyTime deadline,
+                                     const std::atomic<bool>* cancelled) const;
 
   std::unique_ptr<const Tokenizer> tokenizer_;
   absl::StatusOr<ChatTemplate> chat_template_;

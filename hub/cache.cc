@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/random_bits.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "hub/model_name.h"
@@ -25,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Logger kLog(LogComponent::kHub);
+constexpr size_t kMaxRefBytes = 4096;
 constexpr auto kLockPause = std::chrono::milliseconds(50);
 
 std::string FolderName(const std::string& repository) {
@@ -51,16 +53,21 @@ absl::Status MakeFolder(const fs::path& folder) {
 
 }  // namespace
 
+std::optional<std::string> ReadCommit(const fs::path& path) {
+  constexpr size_t kCommitSize = 40;
+  absl::StatusOr<std::string> text = ReadRegularFile(path.string(), kMaxRefBytes);
+  if (!text.ok() || text->size() < kCommitSize) return std::nullopt;
+  text->resize(kCommitSize);
+  return IsCommit(*text) ? std::optional(*std::move(text)) : std::nullopt;
+}
+
 HubCache::HubCache(const std::string& cache, const std::string& repository)
     : root_(fs::path(cache) / FolderName(repository)),
       locks_(fs::path(cache) / ".locks" / FolderName(repository)) {}
 
 std::optional<std::string> HubCache::Commit(const std::string& revision) const {
   if (IsCommit(revision)) return revision;
-  std::ifstream file(root_ / "refs" / revision);
-  std::string commit(40, '\0');
-  file.read(commit.data(), static_cast<std::streamsize>(commit.size()));
-  return file && IsCommit(commit) ? std::optional(commit) : std::nullopt;
+  return ReadCommit(root_ / "refs" / revision);
 }
 
 absl::Status HubCache::WriteRef(const std::string& revision, const std::string& commit) const {

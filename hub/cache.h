@@ -19,6 +19,9 @@
 
 namespace millrace {
 
+// Returns the commit that a file of refs/ holds, if it is one that can be read.
+std::optional<std::string> ReadCommit(const std::filesystem::path& path);
+
 // The caller has checked the names of files, revisions, commits and etags (model_name.h).
 class HubCache {
  public:

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -74,11 +73,9 @@ std::vector<std::string> Revisions(const fs::path& root) {
     std::error_code ignored;
     if (!entry->is_regular_file(ignored)) continue;
     const std::string revision = entry->path().lexically_relative(root / "refs").string();
-    std::ifstream file(entry->path());
-    std::string commit(40, '\0');
-    file.read(commit.data(), static_cast<std::streamsize>(commit.size()));
-    if (!file || !IsSafeRevision(revision) || of_commit.count(commit) == 0) continue;
-    of_commit[commit].clear();
+    const std::optional<std::string> commit = ReadCommit(entry->path());
+    if (!commit || !IsSafeRevision(revision) || of_commit.count(*commit) == 0) continue;
+    of_commit[*commit].clear();
     revisions.push_back(revision);
   }
   for (const auto& [commit, alone] : of_commit) {

@@ -1,10 +1,9 @@
 #include "hub/cached_snapshot.h"
 
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string_view>
 
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "hub/model_name.h"
@@ -18,13 +17,7 @@ constexpr char kPoolingFolder[] = "1_Pooling";
 constexpr char kGitAttributes[] = ".gitattributes";
 
 std::string ReadText(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  for (std::istreambuf_iterator<char> at(file), end; at != end; ++at) {
-    if (text.size() == static_cast<size_t>(kMaxIndexBytes)) break;
-    text += *at;
-  }
-  return text;
+  return ReadRegularFile(path, static_cast<size_t>(kMaxIndexBytes)).value_or("");
 }
 
 absl::Status CheckComplete(const HubCache& cache, const std::string& commit,

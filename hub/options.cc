@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/ascii.h"
+#include "base/log.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "base/strings.h"
 
@@ -15,7 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr Logger kLog(LogComponent::kHub);
 constexpr size_t kMaxToken = 4096;
+constexpr size_t kMaxTokenFile = 64 << 10;  // with white space around it
 constexpr char kVariableCharacters[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
 
@@ -83,12 +85,13 @@ absl::StatusOr<std::string> HubToken() {
   const std::string home = Home();
   std::string path = Expanded(Variable("HF_TOKEN_PATH"));
   if (path.empty() && !home.empty()) path = fs::path(home) / "token";
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  for (std::istreambuf_iterator<char> at(file), end; at != end && text.size() <= kMaxToken; ++at) {
-    text += *at;
+  const absl::StatusOr<std::string> text = ReadRegularFile(path, kMaxTokenFile);
+  if (text.ok()) return Checked(*text, path);
+  if (!path.empty() && !absl::IsNotFound(text.status())) {
+    kLog.Warning("hub: no token is sent: cannot read ", Printable(path), ": ",
+                 std::string(text.status().message()));
   }
-  return Checked(text, path);
+  return std::string();
 }
 
 absl::StatusOr<HubOptions> HubOptionsOfEnvironment() {

@@ -25,13 +25,13 @@ absl::StatusOr<HttpEndpoints> ResolveUrl(const ServerUrl& url) {
   return HttpEndpoints(found.begin(), found.end());
 }
 
-HttpClient::HttpClient(const ServerUrl& url, const HttpEndpoints& endpoints, HttpTls* tls,
-                       Driver& driver)
+HttpLoadClient::HttpLoadClient(const ServerUrl& url, const HttpEndpoints& endpoints, HttpTls* tls,
+                               Driver& driver)
     : endpoints_(endpoints), tls_(tls), driver_(driver), writer_(driver.options(), url) {}
 
-HttpClient::~HttpClient() = default;
+HttpLoadClient::~HttpLoadClient() = default;
 
-void HttpClient::Send(std::unique_ptr<Exchange> exchange) {
+void HttpLoadClient::Send(std::unique_ptr<Exchange> exchange) {
   std::string bytes = writer_.Write(exchange->request);
   while (!idle_.empty() && !exchange->request.slow) {
     std::shared_ptr<HttpConnection> connection = std::move(idle_.back());
@@ -43,14 +43,14 @@ void HttpClient::Send(std::unique_ptr<Exchange> exchange) {
   std::make_shared<HttpConnection>(*this)->Start(std::move(exchange), std::move(bytes));
 }
 
-void HttpClient::AbortAll() {
+void HttpLoadClient::AbortAll() {
   // Done may begin other streams, but none after the driver has given up.
   const std::vector<HttpConnection*> active(active_.begin(), active_.end());
   for (HttpConnection* connection : active) connection->Abort(Outcome::kUnfinished);
 }
 
-void HttpClient::Ended(std::shared_ptr<HttpConnection> connection,
-                       std::unique_ptr<Exchange> exchange, bool is_reusable) {
+void HttpLoadClient::Ended(std::shared_ptr<HttpConnection> connection,
+                           std::unique_ptr<Exchange> exchange, bool is_reusable) {
   active_.erase(connection.get());
   if (is_reusable) idle_.push_back(std::move(connection));
   driver_.Done(std::move(exchange));
@@ -58,7 +58,7 @@ void HttpClient::Ended(std::shared_ptr<HttpConnection> connection,
   Schedule(0);
 }
 
-void HttpClient::Schedule(double seconds) {
+void HttpLoadClient::Schedule(double seconds) {
   timer_.expires_after(
       std::chrono::nanoseconds(static_cast<int64_t>(std::max(0.0, seconds) * 1e9)));
   timer_.async_wait([this](const Error& error) {
@@ -66,7 +66,7 @@ void HttpClient::Schedule(double seconds) {
   });
 }
 
-void HttpClient::Tick() {
+void HttpLoadClient::Tick() {
   const double wake = driver_.Tick(driver_.Now());
   if (driver_.finished()) {
     idle_.clear();
@@ -76,7 +76,7 @@ void HttpClient::Tick() {
   Schedule(wake - driver_.Now());
 }
 
-void HttpClient::Run() {
+void HttpLoadClient::Run() {
   Tick();
   io_.run();
 }

@@ -31,11 +31,12 @@ absl::StatusOr<std::string> HttpGet(const Options& options, const ServerUrl& url
                                     const HttpEndpoints& endpoints, HttpTls* tls,
                                     const std::string& path);
 
-class HttpClient : public Client {
+class HttpLoadClient : public Client {
  public:
   // `tls` is null for http://.
-  HttpClient(const ServerUrl& url, const HttpEndpoints& endpoints, HttpTls* tls, Driver& driver);
-  ~HttpClient() override;
+  HttpLoadClient(const ServerUrl& url, const HttpEndpoints& endpoints, HttpTls* tls,
+                 Driver& driver);
+  ~HttpLoadClient() override;
 
   void Send(std::unique_ptr<Exchange> exchange) override;
   void AbortAll() override;

@@ -29,7 +29,7 @@ std::chrono::nanoseconds Nanoseconds(double seconds) {
 
 }  // namespace
 
-HttpConnection::HttpConnection(HttpClient& client)
+HttpConnection::HttpConnection(HttpLoadClient& client)
     : client_(client),
       socket_(client.io_, client.tls_),
       sse_([this](std::string_view data) { TakeEvent(data); }) {}

@@ -18,7 +18,7 @@ namespace millrace {
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  explicit HttpConnection(HttpClient& client);
+  explicit HttpConnection(HttpLoadClient& client);
 
   // Sends a request. The exchange goes back to the client when it has ended.
   void Start(std::unique_ptr<Exchange> exchange, std::string bytes);
@@ -52,7 +52,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Fail(std::string error);
   void End(Outcome outcome, std::string error, bool is_reusable);
 
-  HttpClient& client_;
+  HttpLoadClient& client_;
   HttpSocket socket_;
   std::optional<boost::asio::steady_timer> deadline_;
   std::optional<boost::asio::steady_timer> pace_;

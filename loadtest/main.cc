@@ -41,7 +41,7 @@ void AllowManyConnections() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-absl::Status RunOnce(const Runner& runner) {
+absl::Status RunOnce(const LoadRunner& runner) {
   const Options& options = runner.options();
   MILLRACE_ASSIGN_OR_RETURN(RunResult run, runner.Run(options));
   const Result result = Summarize(options, run);
@@ -61,11 +61,12 @@ absl::Status RunOnce(const Runner& runner) {
 }
 
 absl::Status Run(const Options& options) {
-  if (options.command == Command::kCompare) return RunCompare(options);
+  if (options.command == LoadCommand::kCompare) return RunCompare(options);
   AllowManyConnections();
   TakeSignals();
-  MILLRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Runner> runner, Runner::Prepare(options, stop));
-  return options.command == Command::kSweep ? RunSweep(*runner) : RunOnce(*runner);
+  MILLRACE_ASSIGN_OR_RETURN(const std::unique_ptr<LoadRunner> runner,
+                            LoadRunner::Prepare(options, stop));
+  return options.command == LoadCommand::kSweep ? RunSweep(*runner) : RunOnce(*runner);
 }
 
 int Main(const std::vector<std::string>& arguments) {

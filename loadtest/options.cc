@@ -71,7 +71,7 @@ absl::Status CheckLoad(Options& options) {
   if (is_trace && options.rate) {
     return Wrong("flag --rate: a trace has its own times");
   }
-  const bool searches = options.command == Command::kSweep;
+  const bool searches = options.command == LoadCommand::kSweep;
   if (options.arrival && !is_trace && !options.rate && !searches) {
     return Wrong("flag --arrival: it needs --rate");
   }
@@ -93,7 +93,7 @@ absl::Status CheckLoad(Options& options) {
 }
 
 absl::Status CheckSweep(Options& options) {
-  if (options.command != Command::kSweep) {
+  if (options.command != LoadCommand::kSweep) {
     if (!options.rates.empty() || !options.concurrencies.empty()) {
       return Wrong("flags --rates and --concurrencies are for `millrace-loadtest sweep` alone");
     }
@@ -117,7 +117,7 @@ absl::Status CheckSweep(Options& options) {
 // Refuses flags that the others leave without a use.
 absl::Status CheckUses(const Options& options) {
   const Options usual;
-  const bool sweeps = options.command == Command::kSweep;
+  const bool sweeps = options.command == LoadCommand::kSweep;
   struct Use {
     const char* flag;
     bool is_given, is_used;
@@ -228,21 +228,21 @@ absl::StatusOr<Options> ParseOptions(const Arguments& arguments) {
   Options options;
   size_t at = 0;
   if (!arguments.empty() && (arguments[0] == "sweep" || arguments[0] == "compare")) {
-    options.command = arguments[0] == "sweep" ? Command::kSweep : Command::kCompare;
+    options.command = arguments[0] == "sweep" ? LoadCommand::kSweep : LoadCommand::kCompare;
     ++at;
   }
   while (at < arguments.size()) {
     if (Prints(arguments, at, options)) return options;
     if (IsFlag(arguments[at])) {
       MILLRACE_RETURN_IF_ERROR(ReadFlag(arguments, at, options));
-    } else if (options.command == Command::kCompare) {
+    } else if (options.command == LoadCommand::kCompare) {
       options.files.push_back(arguments[at++]);
     } else {
       return Wrong(StrCat("\"", Printable(arguments[at]),
                           "\" is neither a flag nor a command; commands: sweep, compare"));
     }
   }
-  if (options.command == Command::kCompare) {
+  if (options.command == LoadCommand::kCompare) {
     if (options.files.size() != 2)
       return Wrong("compare takes two files, as in compare A.json B.json");
     return options;

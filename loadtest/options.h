@@ -16,7 +16,7 @@
 namespace millrace {
 
 enum class Protocol { kHttp, kGrpc };
-enum class Command { kRun, kSweep, kCompare };
+enum class LoadCommand { kRun, kSweep, kCompare };
 // How the server counts tokens for us: at a stream's end, in each chunk, or not at all.
 enum class UsageReports { kFinal, kContinuous, kNone };
 
@@ -32,7 +32,7 @@ struct Goals {
 };
 
 struct Options {
-  Command command = Command::kRun;
+  LoadCommand command = LoadCommand::kRun;
   std::vector<std::string> files;  // of compare
   std::string print;               // --help and its like: print this, and end
 

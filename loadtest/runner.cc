@@ -55,9 +55,9 @@ int64_t ConnectionsPerThread(const Options& options, int threads) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Runner>> Runner::Prepare(Options options,
-                                                        const std::atomic<bool>& stop) {
-  std::unique_ptr<Runner> runner(new Runner(std::move(options), stop));
+absl::StatusOr<std::unique_ptr<LoadRunner>> LoadRunner::Prepare(Options options,
+                                                                const std::atomic<bool>& stop) {
+  std::unique_ptr<LoadRunner> runner(new LoadRunner(std::move(options), stop));
   MILLRACE_ASSIGN_OR_RETURN(runner->url_, ParseUrl(runner->options_.url));
   MILLRACE_ASSIGN_OR_RETURN(runner->endpoints_, ResolveUrl(runner->url_));
   if (runner->options_.protocol == Protocol::kGrpc) {
@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<Runner>> Runner::Prepare(Options options,
   return runner;
 }
 
-absl::Status Runner::FindModel() {
+absl::Status LoadRunner::FindModel() {
   const auto annotated = [](const absl::Status& status) {
     return Annotate(status, "cannot ask for the model's name (--model says it)");
   };
@@ -103,7 +103,7 @@ absl::Status Runner::FindModel() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> Runner::PromptTokens(int64_t words) const {
+absl::StatusOr<double> LoadRunner::PromptTokens(int64_t words) const {
   Options options = options_;
   options.concurrency = options.num_prompts = 1;
   options.rate.reset();
@@ -132,7 +132,7 @@ absl::StatusOr<double> Runner::PromptTokens(int64_t words) const {
 
 // Two prompts show how many tokens a word is and how many each prompt has besides (a chat
 // template's). The first request also finds out whether the server answers at all.
-absl::Status Runner::Calibrate() {
+absl::Status LoadRunner::Calibrate() {
   if (!options_.calibrate || options_.vocab_size > 0 || !options_.dataset.empty()) {
     return absl::OkStatus();
   }
@@ -146,7 +146,7 @@ absl::Status Runner::Calibrate() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RunResult> Runner::Run(const Options& options) const {
+absl::StatusOr<RunResult> LoadRunner::Run(const Options& options) const {
   if (options.num_warmups > 0) {
     Options warmup = options;
     warmup.num_prompts = options.num_warmups;
@@ -164,8 +164,8 @@ absl::StatusOr<RunResult> Runner::Run(const Options& options) const {
   return RunWith(options, workload, !options.quiet);
 }
 
-absl::StatusOr<RunResult> Runner::RunWith(const Options& options, const Workload& workload,
-                                          bool show) const {
+absl::StatusOr<RunResult> LoadRunner::RunWith(const Options& options, const Workload& workload,
+                                              bool show) const {
   RunShared shared{.options = options,
                    .workload = workload,
                    .trace = trace_,
@@ -178,7 +178,7 @@ absl::StatusOr<RunResult> Runner::RunWith(const Options& options, const Workload
     drivers.emplace_back(shared, i, progress[static_cast<size_t>(i)]);
   }
   // All are made before the first one takes the descriptors of its connections.
-  std::deque<HttpClient> http;
+  std::deque<HttpLoadClient> http;
   std::deque<GrpcClient> grpc;
   std::vector<std::function<void()>> runs;
   const auto use = [&](Driver& driver, auto& client) {

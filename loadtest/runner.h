@@ -29,12 +29,12 @@ struct RunResult {
 };
 
 // A server, and the requests for it. Prepare once, then run as often as you like.
-class Runner {
+class LoadRunner {
  public:
   // Resolves the server's name, asks for a model's name if there is none, and finds out how many
   // tokens a word is. `stop`: ends a run early.
-  static absl::StatusOr<std::unique_ptr<Runner>> Prepare(Options options,
-                                                         const std::atomic<bool>& stop);
+  static absl::StatusOr<std::unique_ptr<LoadRunner>> Prepare(Options options,
+                                                             const std::atomic<bool>& stop);
 
   // Runs with other options of load than those of Prepare.
   absl::StatusOr<RunResult> Run(const Options& options) const;
@@ -42,7 +42,7 @@ class Runner {
   bool stopped() const { return stop_; }
 
  private:
-  Runner(Options options, const std::atomic<bool>& stop)
+  LoadRunner(Options options, const std::atomic<bool>& stop)
       : options_(std::move(options)), stop_(stop) {}
 
   absl::Status FindModel();

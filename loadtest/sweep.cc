@@ -18,7 +18,7 @@ constexpr double kLowestRate = 0.01;
 
 class Sweep {
  public:
-  explicit Sweep(const Runner& runner) : runner_(runner) {}
+  explicit Sweep(const LoadRunner& runner) : runner_(runner) {}
 
   // Writes the results, also those that were measured until an interruption.
   absl::Status Run() {
@@ -109,7 +109,7 @@ class Sweep {
                 result.goals.c_str(), load.c_str(), Figure(result.output_throughput).c_str());
   }
 
-  const Runner& runner_;
+  const LoadRunner& runner_;
   std::vector<Result> results_;
 };
 
@@ -140,6 +140,6 @@ absl::StatusOr<std::optional<double>> FindHighestRate(
   return low;
 }
 
-absl::Status RunSweep(const Runner& runner) { return Sweep(runner).Run(); }
+absl::Status RunSweep(const LoadRunner& runner) { return Sweep(runner).Run(); }
 
 }  // namespace millrace

@@ -26,7 +26,7 @@ absl::StatusOr<std::optional<double>> FindHighestRate(
 bool Holds(const Result& result, double attainment);
 
 // Runs `sweep`, prints a line a run, and writes --json and --html.
-absl::Status RunSweep(const Runner& runner);
+absl::Status RunSweep(const LoadRunner& runner);
 
 }  // namespace millrace
 

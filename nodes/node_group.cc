@@ -85,6 +85,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
 
   int size() const override { return options_.nnodes; }
   int node() const override { return options_.node_rank; }
+  FileReading* reading() override { return server_ == nullptr ? nullptr : server_->reading(); }
 
   absl::Status AllGather(absl::Span<const char> mine,
                          std::vector<std::vector<char>>* all) override {
@@ -233,7 +234,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
       listener_ = *std::move(listener);
       absl::StatusOr<std::unique_ptr<ControlServer>> server =
           ControlServer::Start(address, options_.master_port, options_.key, tls(), *this);
-      if (!server.ok()) return Annotate(server.status(), "master-port");
+      if (!server.ok()) return server.status();
       server_ = *std::move(server);
       kLog.Info("node 0 of ", size(), ": waiting for the others at ",
                 WithPort(address, options_.master_port), tls().has_value() ? ", by TLS" : "");

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/file_reading.h"
 #include "executors/nodes.h"
 
 namespace millrace {
@@ -55,6 +56,10 @@ class NodeGroup : public Nodes {
   // On node 0: all have loaded, and from now on `stop` is the caller's to heed. Cancelled: it has
   // ended all nodes.
   virtual absl::Status BeginServing() = 0;
+
+  // Returns, on node 0 with TLS, the state of the later readings of its files, which ends with the
+  // group; else null.
+  virtual FileReading* reading() = 0;
 
   // Ends in order, as the destructor does: node 0 ends all, another node asks it to. Waits, for 2 s
   // at most, until the other end has seen it.

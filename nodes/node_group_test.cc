@@ -134,7 +134,7 @@ TEST(NodeGroupTest, FactsAreComparedOnAllNodesAlike) {
     auto other = std::async(std::launch::async, [&] {
       return Agree(**groups[1], {{"device", "cpu"}, {"colour", of_1}});
     });
-    const absl::Status first = Agree(**groups[0], {{"device", "cpu"}, {"colour", of_0}});
+    absl::Status first = Agree(**groups[0], {{"device", "cpu"}, {"colour", of_0}});
     EXPECT_EQ(first, other.get());
     return first;
   };

@@ -66,6 +66,16 @@ SamplingParams FromMessage(const v1::SamplingParams& message) {
   return params;
 }
 
+void ToMessage(const StatePlace& place, v1::StatePlace& message) {
+  message.set_block(place.block);
+  message.set_on_host(place.tier == StatePlace::Tier::kHost);
+}
+
+StatePlace FromMessage(const v1::StatePlace& message) {
+  return {.block = message.block(),
+          .tier = message.on_host() ? StatePlace::Tier::kHost : StatePlace::Tier::kDevice};
+}
+
 void ToMessage(const StepRow& row, v1::StepRow& message) {
   const auto& [slot, start, num_tokens, tokens, sampled_by, second_type, blocks, logits] = row;
   message.set_slot(slot);
@@ -95,11 +105,13 @@ StepRow FromMessage(const v1::StepRow& message) {
 }  // namespace
 
 void ToMessage(const StepPlan& plan, v1::StepPlan& message) {
-  const auto& [id, copies, starts, rows, tokens, blocks, logits, all_history] = plan;
+  const auto& [id, moves, starts, rows, tokens, blocks, logits, all_history] = plan;
   message.set_id(id);
-  for (const BlockCopy& copy : copies) {
-    message.add_copies(copy.src);
-    message.add_copies(copy.dst);
+  for (const auto& [group, from, to] : moves) {
+    v1::StateMove& added = *message.add_moves();
+    added.set_group(group);
+    ToMessage(from, *added.mutable_from());
+    ToMessage(to, *added.mutable_to());
   }
   for (const SlotStart& start : starts) {
     const auto& [slot, sampling, history, prompt_tokens] = start;
@@ -126,8 +138,9 @@ void ToMessage(const StepPlan& plan, v1::StepPlan& message) {
 StepPlan FromMessage(const v1::StepPlan& message) {
   StepPlan plan;
   plan.id = message.id();
-  for (int i = 0; i + 1 < message.copies_size(); i += 2) {
-    plan.copies.push_back({message.copies(i), message.copies(i + 1)});
+  for (const v1::StateMove& move : message.moves()) {
+    plan.moves.push_back(
+        {.group = move.group(), .from = FromMessage(move.from()), .to = FromMessage(move.to())});
   }
   for (const v1::SlotStart& start : message.starts()) {
     plan.starts.push_back(

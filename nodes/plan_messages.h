@@ -3,7 +3,7 @@
 #define MILLRACE_NODES_PLAN_MESSAGES_H_
 
 #include "millrace/nodes/v1/nodes.pb.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace::nodes {
 

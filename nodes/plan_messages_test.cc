@@ -39,7 +39,13 @@ StepPlan FullPlan() {
                           .banned_before = 12};
   StepPlan plan;
   plan.id = uint64_t{1} << 40;
-  plan.copies = {{1, 2}, {3, 4}};
+  plan.moves = {{.group = 0, .from = {1}, .to = {2}},
+                {.group = 1,
+                 .from = {.block = 3, .tier = StatePlace::Tier::kHost},
+                 .to = {.block = 4, .tier = StatePlace::Tier::kDevice}},
+                {.group = 2,
+                 .from = {.block = 5, .tier = StatePlace::Tier::kDevice},
+                 .to = {.block = 6, .tier = StatePlace::Tier::kHost}}};
   plan.starts = {{5, std::make_shared<SamplingParams>(sampling), {1, 3}, 2},
                  {6, std::make_shared<SamplingParams>(), {0, 0}, 0}};
   plan.rows = {{.slot = 5,
@@ -57,7 +63,7 @@ StepPlan FullPlan() {
                 .blocks = {2, 2},
                 .logits = {1, 2}}};
   plan.tokens = {100, 0};
-  plan.blocks = {8, 0};
+  plan.blocks = {8, kNoBlock};
   plan.logits = {{.offset = 1, .target = std::nullopt}, {.offset = 0, .target = 0}};
   plan.logits[0].mask = std::make_shared<SampleMask>(SampleMask{0x80000001, 0, ~0u});
   plan.history = {4, 5, 6};
@@ -69,9 +75,12 @@ TEST(PlanMessagesTest, EveryFieldArrives) {
   const StepPlan there = There(plan);
   EXPECT_EQ(Bytes(there), Bytes(plan));
   EXPECT_EQ(there.id, plan.id);
-  ASSERT_EQ(there.copies.size(), 2);
-  EXPECT_EQ(there.copies[1].src, 3);
-  EXPECT_EQ(there.copies[1].dst, 4);
+  ASSERT_EQ(there.moves.size(), 3);
+  for (size_t i = 0; i < plan.moves.size(); ++i) {
+    EXPECT_EQ(there.moves[i].group, plan.moves[i].group) << i;
+    EXPECT_EQ(there.moves[i].from, plan.moves[i].from) << i;
+    EXPECT_EQ(there.moves[i].to, plan.moves[i].to) << i;
+  }
   ASSERT_EQ(there.starts.size(), 2);
   EXPECT_EQ(there.starts[0].slot, 5);
   EXPECT_EQ(there.starts[0].history, (Range{1, 3}));
@@ -83,6 +92,7 @@ TEST(PlanMessagesTest, EveryFieldArrives) {
   EXPECT_EQ(there.rows[1].sampled_by, 0);
   EXPECT_EQ(there.rows[1].blocks, (Range{2, 2}));
   EXPECT_EQ(there.tokens, plan.tokens);
+  EXPECT_EQ(there.blocks, plan.blocks);
   EXPECT_EQ(there.blocks, plan.blocks);
   ASSERT_EQ(there.logits.size(), 2);
   EXPECT_EQ(there.logits[0].target, std::nullopt);

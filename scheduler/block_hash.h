@@ -10,7 +10,7 @@
 
 #include "absl/types/span.h"
 #include "base/sha256.h"
-#include "scheduler/sampling_params.h"
+#include "plan/sampling_params.h"
 
 namespace millrace {
 

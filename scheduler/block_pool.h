@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "plan/step_plan.h"
 #include "scheduler/block_hash.h"
-#include "scheduler/step_plan.h"
 
 namespace millrace {
 

@@ -23,7 +23,10 @@ bool FairQueue::ServedLess::operator()(const TenantAccount* a, const TenantAccou
 
 void FairQueue::Join(TenantShare share, Sequence& sequence) {
   std::unique_ptr<TenantAccount>& tenant = tenants_[share.id];
-  if (tenant == nullptr) tenant = std::make_unique<TenantAccount>(TenantAccount{.id = share.id});
+  if (tenant == nullptr) {
+    tenant = std::make_unique<TenantAccount>(
+        TenantAccount{.id = share.id, .blocks = BlockCounts(num_pools_)});
+  }
   sequence.tenant = tenant.get();
   if (tenant->alive++ == 0) {
     const TenantAccount* const least = active_.empty() ? nullptr : *active_.begin();

@@ -27,7 +27,7 @@ struct TenantAccount {
   absl::btree_set<Sequence*, RanksBefore> waiting;  // but for parked ones
 
   int32_t running = 0;  // sequences with a slot
-  int32_t blocks = 0;   // that it was the first to hold, and that are still held
+  BlockCounts blocks;   // that it was the first to hold, and that are still held
 
   // As of the plan at hand.
   bool over_share = false;  // holds more than its share of the slots or blocks
@@ -57,8 +57,8 @@ struct RunsBefore {
 class FairQueue {
  public:
   // `forgiven`: the tokens, over its weight, that a tenant may have been served more than others
-  // when it comes back.
-  explicit FairQueue(int32_t forgiven) : forgiven_(forgiven) {}
+  // when it comes back. `num_pools`: of blocks that tenants hold.
+  FairQueue(int32_t forgiven, int num_pools) : forgiven_(forgiven), num_pools_(num_pools) {}
 
   // Counts a sequence as its tenant's from now on, and out.
   void Join(TenantShare share, Sequence& sequence);
@@ -106,6 +106,7 @@ class FairQueue {
   };
 
   const int64_t forgiven_;
+  const int num_pools_;
 
   // Never forgotten: a tenant that leaves and returns at once gains no more than it is forgiven.
   absl::flat_hash_map<uint32_t, std::unique_ptr<TenantAccount>> tenants_;

@@ -17,10 +17,70 @@ uint64_t Mix(uint64_t x) {  // splitmix64's finalizer
   return x ^ (x >> 31);
 }
 
-// The value cached for `token` after a prefix whose values add up to `sum`; never kGarbage.
-uint64_t CachedValue(uint64_t sum, Token token) {
-  return Mix(sum + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(token + 1)) | 1;
+// The value that a group caches for `token`, which sees values that add up to `sum`; never
+// kGarbage.
+uint64_t CachedValue(uint64_t sum, Token token, int group) {
+  return Mix(sum + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(token + 1) +
+             static_cast<uint64_t>(group)) |
+         1;
 }
+
+// Adds up what the positions of a sequence see, one position after the other, and caches its
+// tokens. `Cell` is a function that returns the value cached in a group for a position.
+template <typename Cell>
+class Reader {
+ public:
+  // `next`: the first position that is cached by it; `state`: of the groups of slots before it.
+  Reader(const StateLayout& layout, const Cell& cell, int32_t next, uint64_t state)
+      : layout_(layout), cell_(cell), state_(state) {
+    for (int group = 0; group < layout.num_groups(); ++group) {
+      const PagedState* const paged = layout.Paged(group);
+      if (paged == nullptr) continue;
+      const int32_t seen = paged->window.has_value() ? std::min(next, *paged->window - 1) : next;
+      for (int32_t i = next - seen; i < next; ++i) See(group, i);
+    }
+    next_ = next;
+  }
+
+  // Caches a token at the next position, or garbage.
+  void Cache(Token token, bool garbage) {
+    const uint64_t before = sum();
+    for (int group = 0; group < layout_.num_groups(); ++group) {
+      const PagedState* const paged = layout_.Paged(group);
+      if (paged == nullptr) {
+        state_ = garbage ? kGarbage : CachedValue(before, token, group);
+        continue;
+      }
+      cell_(group, next_) = garbage ? kGarbage : CachedValue(before, token, group);
+      See(group, next_);
+    }
+    ++next_;
+    for (int group = 0; group < layout_.num_groups(); ++group) {
+      const PagedState* const paged = layout_.Paged(group);
+      if (paged == nullptr || !paged->window.has_value()) continue;
+      // The next position sees one less than the window, and then itself.
+      if (next_ >= *paged->window) sum_ -= cell_(group, next_ - *paged->window);
+    }
+  }
+
+  uint64_t sum() const { return sum_ + state_; }
+  uint64_t state() const { return state_; }
+  bool saw_garbage() const { return saw_garbage_; }
+
+ private:
+  void See(int group, int32_t position) {
+    const uint64_t value = cell_(group, position);
+    saw_garbage_ |= value == kGarbage;
+    sum_ += value;
+  }
+
+  const StateLayout& layout_;
+  const Cell& cell_;
+  int32_t next_ = 0;
+  uint64_t sum_ = 0;
+  uint64_t state_;
+  bool saw_garbage_ = false;
+};
 
 // Returns what a token of the prompt, or a generated one, adds to a sequence's counts.
 uint64_t Counted(Token token, bool generated) {
@@ -41,8 +101,12 @@ ModelExecutor::ModelExecutor(const StepLimits& limits)
     : limits_(limits),
       planned_(limits.max_num_seqs),
       run_(limits.max_num_seqs),
-      kv_(static_cast<size_t>(limits.num_blocks) * limits.block_size, kGarbage),
-      writer_(limits.num_blocks) {}
+      kv_(limits.state.num_groups()) {
+  for (size_t group = 0; group < kv_.size(); ++group) {
+    kv_[group].assign(static_cast<size_t>(limits.num_blocks[group]) * limits.block_size(),
+                      kGarbage);
+  }
+}
 
 absl::Status ModelExecutor::Submit(StepPlan plan) {
   MILLRACE_RETURN_IF_ERROR(ValidatePlan(plan, limits_));
@@ -52,12 +116,14 @@ absl::Status ModelExecutor::Submit(StepPlan plan) {
   if (num_in_flight() == kMaxStepsInFlight) {
     return absl::ResourceExhaustedError("too many steps in flight");
   }
-  for (const SlotStart& start : plan.starts) planned_[start.slot] = PlannedSlot{.taken = true};
+  for (const SlotStart& start : plan.starts) {
+    planned_[start.slot] = PlannedSlot{.taken = true, .tables = Tables(kv_.size())};
+  }
   for (const StepRow& row : plan.rows) MILLRACE_RETURN_IF_ERROR(CheckRow(plan, row));
   MILLRACE_RETURN_IF_ERROR(CheckWrites(plan));
 
-  std::vector<std::vector<BlockId>>& tables = tables_.emplace_back();
-  for (const StepRow& row : plan.rows) tables.push_back(planned_[row.slot].table);
+  std::vector<Tables>& tables = tables_.emplace_back();
+  for (const StepRow& row : plan.rows) tables.push_back(planned_[row.slot].tables);
   in_flight_.push_back(std::move(plan));
   return absl::OkStatus();
 }
@@ -65,7 +131,7 @@ absl::Status ModelExecutor::Submit(StepPlan plan) {
 absl::Status ModelExecutor::CheckRow(const StepPlan& plan, const StepRow& row) {
   PlannedSlot& slot = planned_[row.slot];
   const std::string where = StrCat("step ", plan.id, ", slot ", row.slot, ": ");
-  const bool fresh = slot.table.empty();
+  const bool fresh = slot.places == 0;
   if (!slot.taken) return absl::InvalidArgumentError(where + "was not started");
   if (!fresh && row.start != slot.length) {
     return absl::InvalidArgumentError(StrCat(where, "start ", row.start, " after ", slot.length));
@@ -73,13 +139,20 @@ absl::Status ModelExecutor::CheckRow(const StepPlan& plan, const StepRow& row) {
   if (row.sampled_by && (slot.sampled_by != row.sampled_by || fresh)) {
     return absl::InvalidArgumentError(where + "that step samples no token for this position");
   }
-  slot.table.insert(slot.table.end(), plan.blocks.begin() + row.blocks.begin,
-                    plan.blocks.begin() + row.blocks.end);
+  const bool has_slots = limits_.state.num_paged_groups() < limits_.state.num_groups();
+  if (fresh && row.start > 0 && has_slots) {
+    return absl::InvalidArgumentError(StrCat(where, "start ", row.start, " without its state"));
+  }
+  for (int group = 0; group < limits_.state.num_groups(); ++group) {
+    if (limits_.state.Paged(group) == nullptr) continue;
+    const absl::Span<const BlockId> blocks = NewBlocks(plan, row, limits_.state, group);
+    slot.tables[group].insert(slot.tables[group].end(), blocks.begin(), blocks.end());
+  }
+  slot.places += NumNewBlocks(row, limits_.state);
   slot.length = row.start + row.num_tokens;
-  const int64_t capacity = static_cast<int64_t>(slot.table.size()) * limits_.block_size;
-  if (capacity < slot.length || capacity - slot.length >= limits_.block_size) {
+  if (slot.places != limits_.state.BlocksFor(slot.length)) {
     return absl::InvalidArgumentError(
-        StrCat(where, slot.table.size(), " blocks for ", slot.length, " positions"));
+        StrCat(where, slot.places, " blocks for ", slot.length, " positions"));
   }
   const bool samples = row.logits.size() > 0 && !plan.logits[row.logits.end - 1].target.has_value();
   slot.sampled_by = samples ? std::optional<StepId>(plan.id) : std::nullopt;
@@ -87,19 +160,23 @@ absl::Status ModelExecutor::CheckRow(const StepPlan& plan, const StepRow& row) {
 }
 
 absl::Status ModelExecutor::CheckWrites(const StepPlan& plan) {
-  std::fill(writer_.begin(), writer_.end(), nullptr);
-  for (const StepRow& row : plan.rows) {
-    for (int32_t i = row.start / limits_.block_size;
-         i <= (row.start + row.num_tokens - 1) / limits_.block_size; ++i) {
-      writer_[planned_[row.slot].table[i]] = &row;
+  for (int group = 0; group < limits_.state.num_groups(); ++group) {
+    if (limits_.state.Paged(group) == nullptr) continue;
+    std::vector<const StepRow*> writers(limits_.num_blocks[group]);
+    for (const StepRow& row : plan.rows) {
+      const int32_t end = limits_.state.BlocksFor(row.start + row.num_tokens);
+      for (int32_t i = row.start / limits_.block_size(); i < end; ++i) {
+        writers[planned_[row.slot].tables[group][i]] = &row;
+      }
     }
-  }
-  for (const StepRow& row : plan.rows) {
-    for (const BlockId block : planned_[row.slot].table) {
-      if (writer_[block] != nullptr && writer_[block] != &row) {
+    for (const StepRow& row : plan.rows) {
+      const std::vector<BlockId>& table = planned_[row.slot].tables[group];
+      for (size_t i = limits_.state.BlocksBehindWindow(group, row.start); i < table.size(); ++i) {
+        const StepRow* const writer = writers[table[i]];
+        if (writer == nullptr || writer == &row) continue;
         return absl::InvalidArgumentError(StrCat("step ", plan.id, ": slot ", row.slot,
-                                                 " holds block ", block, ", which slot ",
-                                                 writer_[block]->slot, " writes"));
+                                                 " sees block ", table[i], " of group ", group,
+                                                 ", which slot ", writer->slot, " writes"));
       }
     }
   }
@@ -108,7 +185,7 @@ absl::Status ModelExecutor::CheckWrites(const StepPlan& plan) {
 
 StepResult ModelExecutor::Run(const Script& script) {
   const StepPlan plan = std::move(in_flight_.front());
-  const std::vector<std::vector<BlockId>> tables = std::move(tables_.front());
+  const std::vector<Tables> tables = std::move(tables_.front());
   in_flight_.pop_front();
   tables_.pop_front();
 
@@ -120,35 +197,36 @@ StepResult ModelExecutor::Run(const Script& script) {
           Counted(plan.history[start.history.begin + i], i >= start.prompt_tokens);
     }
   }
-  for (const BlockCopy& copy : plan.copies) {
-    const auto block = [&](BlockId id) { return kv_.begin() + id * limits_.block_size; };
-    std::copy_n(block(copy.src), limits_.block_size, block(copy.dst));
+  for (const StateMove& move : plan.moves) {
+    const auto block = [&](const StatePlace& place) {
+      return kv_[move.group].begin() + place.block * limits_.block_size();
+    };
+    std::copy_n(block(move.from), limits_.block_size(), block(move.to));
   }
+  moves_ += static_cast<int64_t>(plan.moves.size());
+  result.moves_completed = moves_;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     Script row_script = script;
     if (script.fail_step) row_script.fault = [](const StepRow&) { return Fault::kRow; };
     result.rows.push_back(RunRow(plan, plan.rows[i], tables[i], row_script, result));
   }
   if (script.fail_step) {
-    result = StepResult{.id = plan.id, .status = absl::UnavailableError("the device has failed")};
+    result = StepResult{.id = plan.id,
+                        .status = absl::UnavailableError("the device has failed"),
+                        .moves_completed = moves_};
   }
   return result;
 }
 
-RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row,
-                                absl::Span<const BlockId> table, const Script& script,
-                                StepResult& result) {
+RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row, const Tables& tables,
+                                const Script& script, StepResult& result) {
   RunSlot& slot = run_[row.slot];
-  const auto kv = [&](int32_t position) -> Value& {
-    return kv_[table[position / limits_.block_size] * limits_.block_size +
-               position % limits_.block_size];
+  const auto cell = [&](int group, int32_t position) -> Value& {
+    const BlockId block = tables[group][position / limits_.block_size()];
+    return kv_[group].at(block * limits_.block_size() + position % limits_.block_size());
   };
-  uint64_t sum = 0;
-  bool garbage = slot.failed;
-  for (int32_t i = 0; i < row.start; ++i) {
-    garbage |= kv(i) == kGarbage;
-    sum += kv(i);
-  }
+  Reader reader(limits_.state, cell, row.start, slot.state);
+  bool garbage = slot.failed || reader.saw_garbage();
   const Fault fault = script.fault ? script.fault(row) : Fault::kNone;
   garbage |= fault != Fault::kNone;
 
@@ -157,9 +235,8 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row,
   int32_t wanted = row.logits.begin;
   for (int32_t i = 0; i < row.num_tokens; ++i) {
     const Token input = row.sampled_by ? slot.sampled : plan.tokens[row.tokens.begin + i];
-    Value& value = kv(row.start + i);
-    value = garbage ? kGarbage : CachedValue(sum, input);
-    sum += value;
+    reader.Cache(input, garbage);
+    const uint64_t sum = reader.sum();
     if (wanted == row.logits.end || plan.logits[wanted].offset != i) continue;
     if (const std::optional<Token> target = plan.logits[wanted++].target) {
       result.tokens.push_back({.token = *target, .logprob = Logprob(sum, *target), .rank = 1});
@@ -170,6 +247,7 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row,
     if (slot.penalizes) slot.counts += Counted(slot.sampled, true);
     result.tokens.push_back({.token = slot.sampled});
   }
+  slot.state = reader.state();
   if (slot.failed || fault == Fault::kRow || (garbage && row.logits.size() > 0)) {
     slot.failed = true;
     result.tokens.resize(answer.tokens.begin);
@@ -183,18 +261,23 @@ ModelExecutor::Output ModelExecutor::Reference(absl::Span<const Token> prompt, i
                                                absl::Span<const Token> stops,
                                                bool penalizes) const {
   Output output;
-  uint64_t sum = 0, counts = 0;
+  uint64_t counts = 0;
+  std::vector<std::vector<Value>> cached(kv_.size(), std::vector<Value>(limits_.max_model_len));
+  const auto cell = [&](int group, int32_t position) -> Value& { return cached[group][position]; };
+  Reader reader(limits_.state, cell, 0, 0);
   for (const Token token : prompt) counts += penalizes ? Counted(token, false) : 0;
   for (size_t i = 0; i < prompt.size(); ++i) {
-    sum += CachedValue(sum, prompt[i]);
-    if (i + 1 < prompt.size()) output.prompt_logprobs.push_back(Logprob(sum, prompt[i + 1]));
+    reader.Cache(prompt[i], false);
+    if (i + 1 < prompt.size()) {
+      output.prompt_logprobs.push_back(Logprob(reader.sum(), prompt[i + 1]));
+    }
   }
   while (static_cast<int32_t>(output.generated.size()) < max_tokens) {
-    const Token token = SampledToken(sum + counts, limits_.vocab_size);
+    const Token token = SampledToken(reader.sum() + counts, limits_.vocab_size);
     counts += penalizes ? Counted(token, true) : 0;
     output.generated.push_back(token);
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
-    sum += CachedValue(sum, token);
+    reader.Cache(token, false);
   }
   return output;
 }

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "scheduler/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace millrace {
 
@@ -18,10 +18,11 @@ namespace millrace {
 // that slots, tables and positions continue what earlier plans began, and that no row writes a
 // block that another row of the step holds.
 //
-// A position's cached value depends on all tokens up to it, and a sampled token on all cached
-// values, read through the block table: one block that is shared, reused or recomputed wrongly
-// shows as a wrong token. Of a sequence that penalizes it depends on how often each token came,
-// too. Reference() gives the right ones.
+// A position's cached value, which each group of the state has, depends on all that the position
+// sees: of paged groups the cached values in their windows, of a group of slots a state that every
+// token changes. So does a sampled token. They are read through the block tables: one block that is
+// shared, released, reused or recomputed wrongly shows as a wrong token. Of a sequence that
+// penalizes it depends on how often each token came, too. Reference() gives the right ones.
 class ModelExecutor {
  public:
   explicit ModelExecutor(const StepLimits& limits);
@@ -57,12 +58,14 @@ class ModelExecutor {
 
  private:
   using Value = uint64_t;
+  using Tables = std::vector<std::vector<BlockId>>;
 
   // A slot after all steps that were submitted, and after those that were run: when one sequence
   // follows another in it, steps of the first may still be in flight.
   struct PlannedSlot {
     bool taken = false;
-    std::vector<BlockId> table;
+    Tables tables;       // of each group; empty of one of slots
+    int32_t places = 0;  // in each of these
     int32_t length = 0;
     std::optional<StepId> sampled_by;  // samples the token at `length`
   };
@@ -70,12 +73,13 @@ class ModelExecutor {
     bool failed = false;
     bool penalizes = false;
     uint64_t counts = 0;  // of tokens, if it penalizes
+    uint64_t state = 0;   // of the groups of slots
     Token sampled = 0;
   };
 
   absl::Status CheckRow(const StepPlan& plan, const StepRow& row);
   absl::Status CheckWrites(const StepPlan& plan);
-  RowResult RunRow(const StepPlan& plan, const StepRow& row, absl::Span<const BlockId> table,
+  RowResult RunRow(const StepPlan& plan, const StepRow& row, const Tables& tables,
                    const Script& script, StepResult& result);
 
   const StepLimits limits_;
@@ -83,9 +87,9 @@ class ModelExecutor {
   std::vector<RunSlot> run_;
   std::deque<StepPlan> in_flight_;
   // The rows' block tables as they were when the step was submitted: [step][row].
-  std::deque<std::vector<std::vector<BlockId>>> tables_;
-  std::vector<Value> kv_;               // [num_blocks, block_size]
-  std::vector<const StepRow*> writer_;  // of each block in the plan at hand
+  std::deque<std::vector<Tables>> tables_;
+  std::vector<std::vector<Value>> kv_;  // [group][num_blocks, block_size]
+  int64_t moves_ = 0;
   StepId last_step_ = 0;
 };
 

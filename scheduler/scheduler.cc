@@ -15,13 +15,38 @@ namespace {
 constexpr int32_t kMoreAwaited = 16;
 constexpr int32_t kMostAwaited = 1 << 24;
 
+absl::Status CheckPools(const StepLimits& limits) {
+  const int groups = limits.state.num_groups();
+  if (limits.num_blocks.size() != static_cast<size_t>(groups)) {
+    return absl::InvalidArgumentError(
+        StrCat("num_blocks: has ", limits.num_blocks.size(), " groups, the state ", groups));
+  }
+  if (limits.state.num_paged_groups() == 0) {
+    return absl::InvalidArgumentError("state: has no paged group");
+  }
+  for (int group = 0; group < groups; ++group) {
+    const PagedState* const paged = limits.state.Paged(group);
+    if (paged == nullptr) continue;
+    if (limits.num_blocks[group] <= 0) {
+      return absl::InvalidArgumentError(
+          StrCat("num_blocks: is ", limits.num_blocks[group], ", must be at least 1"));
+    }
+    if (paged->window.value_or(1) <= 0) {
+      return absl::InvalidArgumentError(
+          StrCat("window: is ", *paged->window, ", must be at least 1"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOptions& options) {
   const StepLimits& limits = options.limits;
   const std::pair<const char*, int32_t> positive[] = {
-      {"max_num_seqs", limits.max_num_seqs}, {"max_model_len", limits.max_model_len},
-      {"num_blocks", limits.num_blocks},     {"block_size", limits.block_size},
+      {"max_num_seqs", limits.max_num_seqs},
+      {"max_model_len", limits.max_model_len},
+      {"block_size", limits.block_size()},
       {"vocab_size", limits.vocab_size},
   };
   for (const auto& [name, value] : positive) {
@@ -29,6 +54,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
       return absl::InvalidArgumentError(StrCat(name, ": is ", value, ", must be at least 1"));
     }
   }
+  MILLRACE_RETURN_IF_ERROR(CheckPools(limits));
   if (limits.max_num_batched_tokens < limits.max_num_seqs) {
     return absl::InvalidArgumentError(
         StrCat("max_num_batched_tokens: is ", limits.max_num_batched_tokens,
@@ -49,9 +75,11 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
 
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
-      pool_(options.limits.num_blocks),
-      payers_(options.limits.num_blocks),
-      waiting_(/*forgiven=*/options.limits.max_num_batched_tokens),
+      shares_prefixes_(options.limits.state.num_paged_groups() ==
+                       options.limits.state.num_groups()),
+      all_tokens_(std::make_shared<const SampleMask>(MaskWords(options.limits.vocab_size), ~0U)),
+      pools_(options_.limits),
+      waiting_(/*forgiven=*/options.limits.max_num_batched_tokens, pools_.size()),
       budget_(options.itl_slo, {.token_tile = options.limits.token_tile,
                                 .num_experts = options.limits.num_experts,
                                 .experts_a_token = options.limits.experts_a_token}) {
@@ -85,6 +113,7 @@ absl::Status Scheduler::Add(SequenceRequest request) {
       .scored = request.score_prompt ? 0 : prompt_size - 1,
       .hashes = std::move(request.prompt_hashes),
       .mask = std::move(request.first_mask),
+      .tables = BlockTables(pools_.size()),
   });
   if (absl::Status status = JoinGroup(request.prompt_group, *sequence); !status.ok()) {
     sequences_.erase(it);
@@ -144,9 +173,14 @@ void Scheduler::SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask) {
   if (sequence.late_masks.empty()) {
     sequence.mask = std::move(mask);
   } else {
-    sequence.late_masks.front()->Set(std::move(mask));
-    sequence.late_masks.pop_front();
+    SetLateMask(sequence, std::move(mask));
   }
+}
+
+void Scheduler::SetLateMask(Sequence& sequence, std::shared_ptr<const SampleMask> mask) {
+  late_masks_.push_back(std::move(sequence.late_masks.front()));
+  late_masks_.back().mask = std::move(mask);
+  sequence.late_masks.pop_front();
 }
 
 void Scheduler::Force(SequenceId id, absl::Span<const Token> tokens, SteadyTime now,
@@ -164,8 +198,7 @@ void Scheduler::Force(SequenceId id, absl::Span<const Token> tokens, SteadyTime 
     if (reason) break;
     if (sequence.late_masks.empty()) continue;
     // A row in flight is about to sample it.
-    sequence.late_masks.front()->Set(OnlyToken(token, options_.limits.vocab_size));
-    sequence.late_masks.pop_front();
+    SetLateMask(sequence, OnlyToken(token, options_.limits.vocab_size));
     --sequence.tokens_in_flight;
     ++sequence.foreseen;
   }
@@ -248,15 +281,10 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
   const bool foreseen = row.samples && sequence.foreseen > 0;
   if (row.samples) --(foreseen ? sequence.foreseen : sequence.tokens_in_flight);
   if (sequence.ended) return;
+  if (!row_result.status.ok()) return FailGroup(sequence, row_result.status, now, events);
 
   TokenEvent event{.id = sequence.id};
   event.cached_tokens = sequence.cached_tokens.value_or(0);
-  if (!row_result.status.ok()) {
-    UnpublishBlocks(sequence);
-    event.end = End(sequence, EndReason::kFailed, row_result.status, now);
-    events->push_back(std::move(event));
-    return;
-  }
 
   const int32_t sampled = row_result.tokens.begin + row.num_scored;
   event.scored = {.begin = row_result.tokens.begin, .end = sampled};
@@ -276,6 +304,25 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
   if (row_result.tokens.size() > 0 || event.end) events->push_back(std::move(event));
 }
 
+// Those of its group that run may read what the sequence was to write: they share its blocks as
+// soon as the step that fills them is planned.
+void Scheduler::FailGroup(Sequence& sequence, const absl::Status& why, SteadyTime now,
+                          std::vector<TokenEvent>* events) {
+  std::vector<Sequence*> failed = {&sequence};
+  if (sequence.group != nullptr) {
+    for (Sequence* const other : sequence.group->running) {
+      if (other != &sequence) failed.push_back(other);
+    }
+  }
+  for (Sequence* const each : failed) {
+    UnpublishBlocks(*each);
+    TokenEvent event{.id = each->id};
+    event.cached_tokens = each->cached_tokens.value_or(0);
+    event.end = End(*each, EndReason::kFailed, why, now);
+    events->push_back(std::move(event));
+  }
+}
+
 std::optional<EndReason> Scheduler::TakeToken(Sequence& sequence, Token token, SteadyTime now) {
   sequence.tokens.push_back(token);
   if (!sequence.first_token) sequence.first_token = now;
@@ -287,7 +334,7 @@ std::optional<EndReason> Scheduler::TakeToken(Sequence& sequence, Token token, S
 
 // The blocks that the committed inputs up to `end` have filled can be shared from now on.
 void Scheduler::PublishBlocks(Sequence& sequence, int32_t end) {
-  const int32_t block_size = options_.limits.block_size;
+  const int32_t block_size = options_.limits.block_size();
   std::vector<BlockHash>& hashes = sequence.hashes.blocks;
   for (; sequence.blocks_committed < end / block_size; ++sequence.blocks_committed) {
     const size_t i = sequence.blocks_committed;
@@ -296,15 +343,13 @@ void Scheduler::PublishBlocks(Sequence& sequence, int32_t end) {
           hasher_.Hash(i == 0 ? sequence.hashes.root : hashes[i - 1],
                        absl::MakeConstSpan(sequence.tokens).subspan(i * block_size, block_size)));
     }
-    pool_.Publish(sequence.blocks[i], hashes[i]);
+    pools_.Publish(sequence, sequence.blocks_committed, hashes[i]);
   }
 }
 
 // The blocks of a failed sequence may be what went wrong: no other sequence may reuse them.
 void Scheduler::UnpublishBlocks(const Sequence& sequence) {
-  for (const BlockHash& hash : sequence.hashes.blocks) {
-    if (const std::optional<BlockId> block = pool_.Find(hash)) pool_.Unpublish(*block);
-  }
+  for (const BlockHash& hash : sequence.hashes.blocks) pools_.Unpublish(hash);
 }
 
 SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status status,
@@ -333,8 +378,7 @@ SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status st
   LeaveGroup(sequence);
   waiting_.Leave(sequence);
   sequence.ended = true;
-  for (const std::shared_ptr<LateMask>& mask : sequence.late_masks) mask->Set(nullptr);
-  sequence.late_masks.clear();
+  while (!sequence.late_masks.empty()) SetLateMask(sequence, all_tokens_);
   const auto it = sequences_.find(sequence.id);
   std::unique_ptr<Sequence> owned = std::move(it->second);
   sequences_.erase(it);
@@ -349,11 +393,7 @@ void Scheduler::LeaveSlot(Sequence& sequence) {
   free_slots_.push_back(*sequence.slot);
   sequence.slot.reset();
   --sequence.tenant->running;
-  for (const BlockId block : sequence.blocks) {
-    if (pool_.num_holders(block) == 1) --payers_[block]->blocks;
-  }
-  pool_.Release(sequence.blocks);
-  sequence.blocks.clear();
+  pools_.ReleaseAll(sequence);
   sequence.blocks_told = 0;
   sequence.computed = 0;
   sequence.prompt_step = 0;
@@ -369,9 +409,14 @@ SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = counters_;
   stats.num_running = static_cast<int32_t>(running_.size());
   stats.num_waiting = static_cast<int32_t>(sequences_.size() - running_.size());
-  stats.blocks_held = pool_.num_held();
-  stats.blocks_cached = pool_.num_cached();
-  stats.blocks_free = pool_.num_available() - pool_.num_cached();
+  const BlockPool& pool = pools_.main();
+  stats.blocks_held = pool.num_held();
+  stats.blocks_cached = pool.num_cached();
+  stats.blocks_free = pool.num_available() - pool.num_cached();
+  for (int i = 0; i < pools_.size(); ++i) {
+    const double held = pools_.total(i) - pools_.available(i);
+    stats.usage = std::max(stats.usage, held / pools_.total(i));
+  }
   stats.prompt_cut_time = budget_.prompt_cost();
   stats.prompt_cut_loss = budget_.throughput_cost();
   return stats;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -17,14 +18,15 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/clock.h"
+#include "plan/step_plan.h"
 #include "scheduler/block_hash.h"
-#include "scheduler/block_pool.h"
+#include "scheduler/block_tables.h"
 #include "scheduler/fair_queue.h"
 #include "scheduler/scheduler_status.h"
 #include "scheduler/sequence.h"
 #include "scheduler/sequence_request.h"
+#include "scheduler/state_pools.h"
 #include "scheduler/step_budget.h"
-#include "scheduler/step_plan.h"
 #include "scheduler/token_event.h"
 
 namespace millrace {
@@ -43,9 +45,12 @@ struct SchedulerStats {
   // Gauges of the current state.
   int32_t num_running = 0;  // hold a slot
   int32_t num_waiting = 0;
+  // Of the pool whose blocks are as many as the tokens that sequences have (StatePools::main).
   int32_t blocks_held = 0;    // by sequences
   int32_t blocks_cached = 0;  // by none, but found by their content
   int32_t blocks_free = 0;
+  // The share of its blocks that sequences hold, of the pool where it is largest: 0 to 1.
+  double usage = 0;
 
   // Counters.
   int64_t prefill_tokens = 0;  // inputs planned, recomputed ones too
@@ -62,12 +67,13 @@ struct SchedulerStats {
 };
 
 // How to drive it: Submit each Plan() until there is none, Commit each result in the order of the
-// plans, repeat. A sequence that was added gets exactly one event with `end`, and nothing after it.
+// plans, set the masks that TakeLateMasks returns, repeat. A sequence that was added gets exactly
+// one event with `end`, and nothing after it.
 class Scheduler {
  public:
-  // Returns InvalidArgument if a limit is not positive, a step of an encoder has fewer tokens than
-  // the longest text or its prefixes are to be cached, or a step has fewer tokens than slots (each
-  // running sequence must be able to advance in every step).
+  // Returns InvalidArgument if a limit is not positive, no group of the state is paged, a step of
+  // an encoder has fewer tokens than the longest text or its prefixes are to be cached, or a step
+  // has fewer tokens than slots (each running sequence must be able to advance in every step).
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const SchedulerOptions& options);
 
   Scheduler(const Scheduler&) = delete;
@@ -85,6 +91,11 @@ class Scheduler {
   // Sets the mask for the next token of a sequence with masks; called once after each commit of a
   // token that did not end it. No effect on one that has ended.
   void SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask);
+
+  // Returns the masks that have become known since the last call and that steps in flight wait for:
+  // those of SetMask and Force, and of sequences that have ended one that allows every token, since
+  // what is sampled for them is dropped. They are for Executor::SetMasks.
+  std::vector<LateMask> TakeLateMasks() { return std::exchange(late_masks_, {}); }
 
   // Gives a sequence with masks the tokens that must come next, so that they need not be sampled:
   // its next row computes them together. Call it before the SetMask for the token after them, and
@@ -113,9 +124,9 @@ class Scheduler {
   SteadyTime PlanFrom() const;
 
   // Takes the oldest step's result; appends events, in the order of the rows. Tokens of a sequence
-  // that has ended meanwhile are dropped. An error of the result ends every sequence with a row in
-  // the step. Internal: the result does not answer the plan; nothing was done, and nothing can
-  // follow.
+  // that has ended meanwhile are dropped. A row that failed ends its sequence and those of its
+  // prompt_group that run, an error of the result every sequence with a row in the step. Internal:
+  // the result does not answer the plan; nothing was done, and nothing can follow.
   absl::Status Commit(const StepResult& result, SteadyTime now, std::vector<TokenEvent>* events);
 
   // Sequences are alive, or steps in flight.
@@ -152,31 +163,43 @@ class Scheduler {
   SteadyTime BeginOf(const PlannedStep& oldest) const {
     return std::max(oldest.planned, last_commit_);
   }
-  int32_t BlocksFor(int32_t positions) const;
-  int32_t BlocksToGrow(const Sequence& sequence) const;
+  int32_t BlocksFor(int32_t positions) const { return options_.limits.state.BlocksFor(positions); }
+  int32_t BlocksToGrow(const Sequence& sequence, int pool) const;
+  int32_t BlocksToDecode(const Sequence& sequence) const;
+  void Promise(const Sequence& sequence, int32_t sign, BlockCounts& promised) const;
 
   void RankTenants();
   bool IsOver(const TenantAccount& tenant, int64_t held, int64_t total) const;
+  bool HoldsTooMuch(const TenantAccount& tenant, const BlockCounts& more) const;
   void AdmitWithinShares(Draft& draft);
-  Sequence* MakeRoom(Draft& draft, int32_t& promised);
+  Sequence* MakeRoom(Draft& draft, BlockCounts& promised, CachedPrefix& prefix);
+  Sequence* FindVictim(const Sequence& sequence, const BlockCounts& promised) const;
   void BeginBudget(Draft& draft);
   void PlanRunning(Draft& draft);
   void Admit(Draft& draft);
+  // Returns whether steps before this one compute the sequence's prompt but for its last position.
+  bool HasPrompt(const Sequence& sequence) const {
+    return sequence.prompt_step != 0 && sequence.prompt_step <= last_step_;
+  }
   const Sequence* FindDonor(const Sequence& sequence) const;
   void Park(Sequence& sequence);
   void Unpark(PromptGroup& group);
   void UnparkReady();
   bool WaitsForGroup(const Sequence& sequence, const Sequence* donor) const;
-  bool FitsBlocks(Sequence& sequence, const Sequence* donor, int32_t promised);
+  std::optional<CachedPrefix> FitBlocks(Sequence& sequence, const Sequence* donor,
+                                        const BlockCounts& promised);
+  int32_t FitWindows(const Sequence& sequence, const Draft& draft) const;
+  bool Lacks(const Sequence& sequence, int pool, const BlockCounts& promised) const {
+    return sequence.blocks_missing[pool] > pools_.available(pool) - promised[pool];
+  }
+  bool LacksBlocks(const Sequence& sequence, const BlockCounts& promised) const;
   bool HistoryFits(const Sequence& sequence, const StepPlan& plan) const;
   size_t MostCached(const Sequence& sequence) const;
-  void FindPrefix(const Sequence& sequence);
-  void ShareBlocks(const Sequence& donor);
-  void TakeSlot(Sequence& sequence, bool shared, StepPlan& plan);
-  void CountBlock(TenantAccount& tenant, BlockId block);
-  void AddBlock(Sequence& sequence);
+  CachedPrefix FindPrefix(const Sequence& sequence, const Sequence* donor) const;
+  void TakeSlot(Sequence& sequence, const CachedPrefix& prefix, bool shared, StepPlan& plan);
   void AddStart(const Sequence& sequence, StepPlan& plan);
-  int32_t FreeBlocksFor(const Sequence& sequence, int32_t num_tokens, Draft& draft);
+  void ReleaseBehindWindows();
+  int32_t FreeBlocksFor(size_t running, int32_t num_tokens, Draft& draft);
   void Preempt(Sequence& sequence, Draft& draft);
   void AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft);
   void AddLogits(Sequence& sequence, int32_t num_tokens, StepRow& row, PlannedRow& planned,
@@ -185,17 +208,24 @@ class Scheduler {
   absl::Status CheckAnswers(const StepResult& result, const PlannedStep& step) const;
   void CommitRow(const PlannedRow& row, const RowResult& row_result, const StepResult& result,
                  SteadyTime now, std::vector<TokenEvent>* events);
+  void FailGroup(Sequence& sequence, const absl::Status& why, SteadyTime now,
+                 std::vector<TokenEvent>* events);
   void PublishBlocks(Sequence& sequence, int32_t end);
   void UnpublishBlocks(const Sequence& sequence);
   std::optional<EndReason> TakeToken(Sequence& sequence, Token token, SteadyTime now);
+  // Gives the oldest row of the sequence that waits for its mask this one.
+  void SetLateMask(Sequence& sequence, std::shared_ptr<const SampleMask> mask);
   absl::Status JoinGroup(uint64_t id, Sequence& sequence);
   void LeaveGroup(Sequence& sequence);
   SequenceEnd End(Sequence& sequence, EndReason reason, absl::Status status, SteadyTime now);
   void LeaveSlot(Sequence& sequence);
 
   const SchedulerOptions options_;
-  BlockPool pool_;
-  std::vector<TenantAccount*> payers_;  // by block: the tenant that a held one counts for
+  // State that lies at a slot has no checkpoints: a sequence begins without it.
+  const bool shares_prefixes_;
+  const std::shared_ptr<const SampleMask> all_tokens_;
+  std::vector<LateMask> late_masks_;  // for TakeLateMasks
+  StatePools pools_;
   BlockHasher hasher_;
 
   absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // alive
@@ -212,12 +242,6 @@ class Scheduler {
   std::array<PlannedStep, kMaxStepsInFlight> in_flight_;  // by id modulo their number
   SteadyTime last_commit_;
   StepBudget budget_;
-
-  // The prefix that the sequence at hand may begin with, left by FitsBlocks: full blocks, and
-  // positions of one more, to be copied.
-  std::vector<BlockId> prefix_;
-  std::optional<BlockId> partial_;
-  int32_t partial_positions_ = 0;
 
   SchedulerStats counters_;
 };

@@ -1,6 +1,7 @@
 // Measures a step's cost on the engine's thread: Plan and Commit, events included, with 256
 // sequences that decode at 4k context in blocks of 16, two steps in flight, every block a step
-// takes evicted from a cache of 100,000, and 10 to 100,000 sequences waiting.
+// takes evicted from a cache of 100,000, 10 to 100,000 sequences waiting, and one group of pages or
+// three (the second argument).
 //
 //   Decode    sixteen sequences cross into a new block in each step
 //   Aligned   all 256 do in the same step, every sixteenth (see p99)
@@ -33,19 +34,29 @@ constexpr int kSteps = 1000;
 constexpr Token kStop = 1;
 constexpr Token kPlain = 2;
 
-constexpr StepLimits kLimits = {
-    .max_num_seqs = kRows,
-    .max_num_batched_tokens = 8192,
-    .max_model_len = 131'072,
-    // The running ones' blocks, those that they take while it is measured, and the cache.
-    .num_blocks = kRows * ((kContext + kSteps) / kBlockSize + 8) + kCached,
-    .block_size = kBlockSize,
-    .vocab_size = 50'000,
-};
+constexpr int32_t kMaxModelLen = 131'072;
+
+// The state of one group of pages, or of three: two have windows.
+StepLimits Limits(int groups) {
+  // The running ones' blocks, those that they take while it is measured, and the cache.
+  constexpr int32_t kBlocks = kRows * ((kContext + kSteps) / kBlockSize + 8) + kCached;
+  StepLimits limits = {.max_num_seqs = kRows,
+                       .max_num_batched_tokens = 8192,
+                       .max_model_len = kMaxModelLen,
+                       .num_blocks = {kBlocks},
+                       .state = StateLayout::OnePool(kBlockSize),
+                       .vocab_size = 50'000};
+  for (const int32_t window : {128, 1024}) {
+    if (limits.state.num_groups() == groups) break;
+    limits.state.groups.push_back(PagedState{.window = window});
+    limits.num_blocks.push_back(kBlocks);
+  }
+  return limits;
+}
 
 class Load {
  public:
-  explicit Load(bool aligned) : scheduler_(*Scheduler::Create({.limits = kLimits})) {
+  Load(bool aligned, int groups) : scheduler_(*Scheduler::Create({.limits = Limits(groups)})) {
     // First what only fills the cache, to the last block.
     while (scheduler_->stats().blocks_free > 0) {
       Add({.prompt_size = kContext, .max_tokens = 0});
@@ -60,7 +71,7 @@ class Load {
   struct Wanted {
     int32_t prompt_size;
     int32_t shared = 0;  // leading tokens that all have in common
-    int32_t max_tokens = kLimits.max_model_len;
+    int32_t max_tokens = kMaxModelLen;
   };
   void Add(const Wanted& wanted) {
     SequenceRequest request{.id = next_id_++};
@@ -132,7 +143,7 @@ class Load {
 
 void BM_Step(benchmark::State& state, bool aligned, bool turnover) {
   const int waiting = static_cast<int>(state.range(0));
-  Load load(aligned);
+  Load load(aligned, static_cast<int>(state.range(1)));
   const Load::Wanted whole{.prompt_size = kContext, .shared = kContext / 2};
   // Only those that come to run need more than a name in the queue.
   for (int i = 0; i < waiting; ++i) {
@@ -157,9 +168,7 @@ void BM_Step(benchmark::State& state, bool aligned, bool turnover) {
 
 #define MILLRACE_STEP_BENCH(name, aligned, turnover)  \
   BENCHMARK_CAPTURE(BM_Step, name, aligned, turnover) \
-      ->Arg(10)                                       \
-      ->Arg(1'000)                                    \
-      ->Arg(100'000)                                  \
+      ->ArgsProduct({{10, 1'000, 100'000}, {1, 3}})   \
       ->Iterations(kSteps)                            \
       ->UseManualTime()                               \
       ->Unit(benchmark::kMicrosecond)

@@ -11,9 +11,10 @@ namespace millrace {
 struct Scheduler::Draft {
   StepPlan plan = {};
   PlannedStep& step;
-  int32_t budget = 0;           // input tokens left
-  int32_t decodes_ahead = 0;    // running sequences still to be visited that decode: a token each
-  int32_t blocks_promised = 0;  // what running sequences will want soon: not for newcomers
+  int32_t budget = 0;         // input tokens left
+  int32_t decodes_ahead = 0;  // running sequences still to be visited that decode: a token each
+  int32_t blocks_ahead = 0;   // that these need of each pool in this step
+  BlockCounts promised = {};  // what running sequences will want soon: not for newcomers
 };
 
 }  // namespace millrace

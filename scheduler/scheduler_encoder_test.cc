@@ -18,8 +18,8 @@ SchedulerOptions Options() {
   return {.limits = {.max_num_seqs = 4,
                      .max_num_batched_tokens = 16,
                      .max_model_len = 16,
-                     .num_blocks = 32,
-                     .block_size = 4,
+                     .num_blocks = {32},
+                     .state = StateLayout::OnePool(4),
                      .vocab_size = 100,
                      .embedding_size = kSize},
           .prefix_caching = false};

@@ -19,8 +19,8 @@ SchedulerOptions Options(int32_t slots = 8, int32_t blocks = 1000) {
   return {.limits = {.max_num_seqs = slots,
                      .max_num_batched_tokens = 128,
                      .max_model_len = 400,
-                     .num_blocks = blocks,
-                     .block_size = 8,
+                     .num_blocks = {blocks},
+                     .state = StateLayout::OnePool(8),
                      .vocab_size = 1000},
           .prefix_caching = false};
 }
@@ -51,7 +51,7 @@ TEST_P(FairnessTest, TokensServedFollowTheWeights) {
   std::mt19937_64 random(11);
   std::vector<std::vector<SequenceId>> alive(weights.size());
   const double held = std::min(int64_t{options.limits.max_num_seqs} * options.limits.max_model_len,
-                               int64_t{options.limits.num_blocks} * options.limits.block_size +
+                               int64_t{options.limits.num_blocks[0]} * options.limits.block_size() +
                                    options.limits.max_model_len);
   for (int step = 0; step < 4000; ++step) {
     for (size_t t = 0; t < weights.size(); ++t) {

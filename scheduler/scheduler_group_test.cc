@@ -57,6 +57,22 @@ plan                            | A[6,7)<1*, C[6,7)<1*, +B[5,6)*, 1>4
 )");
 }
 
+// B begins in step 2 with a block that A was to fill in step 1. C has not begun.
+TEST(SchedulerGroupTest, WhoSharesTheBlocksOfAFailedSequenceFailsWithIt) {
+  EXPECT_TRANSCRIPT(SmallOptions(2, 16, 16), R"(
+add A prompt=6 max=3       | ok
+add B prompt=6 max=3 of=A  | ok
+add C prompt=6 max=1 of=A  | ok
+plan                       | +A[0,6)*
+plan                       | A[6,7)<1*, +B[5,6)*, 1>2
+commit fail=A              | A failed (6 in, 0 cached, 0 out), B failed (6 in, 0 cached, 0 out)
+plan                       | +C[0,6)*
+commit                     | no events
+commit                     | C +1 length (6 in, 0 cached, 1 out)
+stats                      | running 0 waiting 0, blocks held 0 cached 1 free 15, hits 0/12, preempted 0, prefill 13 decode 1
+)");
+}
+
 TEST(SchedulerGroupTest, AnotherPromptDoesNotJoinAGroup) {
   EXPECT_TRANSCRIPT(SmallOptions(4, 16, 16), R"(
 add A prompt=6 max=2            | ok

@@ -1,8 +1,10 @@
 // Sequences whose tokens are sampled under masks.
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,17 @@ class SchedulerMaskTest : public testing::Test {
     ASSERT_TRUE(scheduler_->Add(std::move(request)).ok());
   }
 
+  // Returns the mask that has come for the only row of a step since the step was planned, or null.
+  std::shared_ptr<const SampleMask> LateMaskOf(const StepPlan& plan) {
+    EXPECT_TRUE(plan.logits[0].late_mask);
+    for (LateMask& late : scheduler_->TakeLateMasks()) {
+      EXPECT_EQ(late.logits, 0);
+      EXPECT_TRUE(late_masks_.emplace(late.step, std::move(late.mask)).second) << "given twice";
+    }
+    const auto it = late_masks_.find(plan.id);
+    return it == late_masks_.end() ? nullptr : it->second;
+  }
+
   // Answers a plan with token 5 for each position that is sampled.
   std::vector<TokenEvent> Commit(const StepPlan& plan) {
     StepResult result{.id = plan.id};
@@ -53,6 +66,7 @@ class SchedulerMaskTest : public testing::Test {
 
   const SchedulerOptions options_ = SmallOptions(4, 16, 16, /*prefix_caching=*/false);
   std::unique_ptr<Scheduler> scheduler_;
+  std::map<StepId, std::shared_ptr<const SampleMask>> late_masks_;
 };
 
 TEST_F(SchedulerMaskTest, ARowStandsInAPlanOnceItsMaskIsKnownAndOthersGoOn) {
@@ -104,23 +118,40 @@ TEST_F(SchedulerLateMaskTest, RowsStandInPlansBeforeTheirMasks) {
   Add(1, first);
   const StepPlan one = *scheduler_->Plan({});
   EXPECT_EQ(one.logits[0].mask, first);
-  EXPECT_EQ(one.logits[0].late_mask, nullptr);
+  EXPECT_FALSE(one.logits[0].late_mask);
   const StepPlan two = *scheduler_->Plan({});
   ASSERT_EQ(two.rows.size(), 1u);
   EXPECT_EQ(two.rows[0].sampled_by, one.id);
   EXPECT_EQ(two.logits[0].mask, nullptr);
-  ASSERT_NE(two.logits[0].late_mask, nullptr);
+  EXPECT_TRUE(two.logits[0].late_mask);
   Commit(one);
   const StepPlan three = *scheduler_->Plan({});
-  ASSERT_NE(three.logits[0].late_mask, nullptr);
-  EXPECT_FALSE(two.logits[0].late_mask->is_set());
+  EXPECT_EQ(LateMaskOf(two), nullptr);
   scheduler_->SetMask(1, second);
-  EXPECT_EQ(two.logits[0].late_mask->Wait(), second.get());
-  EXPECT_FALSE(three.logits[0].late_mask->is_set());
+  EXPECT_EQ(LateMaskOf(two), second);
+  EXPECT_EQ(LateMaskOf(three), nullptr);
   Commit(two);
   scheduler_->SetMask(1, third);
-  EXPECT_EQ(three.logits[0].late_mask->Wait(), third.get());
+  EXPECT_EQ(LateMaskOf(three), third);
   Commit(three);
+}
+
+// Each mask names its place: those of a step with several rows may come one by one.
+TEST_F(SchedulerLateMaskTest, MasksNameTheirRows) {
+  for (const SequenceId id : {1, 2}) Add(id, AnyMask(options_, 1));
+  const StepPlan one = *scheduler_->Plan({});
+  const StepPlan two = *scheduler_->Plan({});
+  ASSERT_EQ(two.logits.size(), 2u);
+  Commit(one);
+  for (const SequenceId id : {2, 1}) {
+    scheduler_->SetMask(id, AnyMask(options_, 1 + id));
+    const std::vector<LateMask> late = scheduler_->TakeLateMasks();
+    ASSERT_EQ(late.size(), 1u);
+    EXPECT_EQ(late[0].step, two.id);
+    EXPECT_EQ(late[0].logits, static_cast<int32_t>(id) - 1);
+    EXPECT_EQ(*late[0].mask, *AnyMask(options_, 1 + id));
+  }
+  Commit(two);
 }
 
 // A sequence that ends leaves no step that waits for it, and what is sampled for it is dropped.
@@ -129,8 +160,8 @@ TEST_F(SchedulerLateMaskTest, AnEndSetsAllMasks) {
   std::vector<TokenEvent> events;
   ASSERT_TRUE(scheduler_->Complete(1, {}, &events));
   for (const StepPlan* plan : {&two, &three}) {
-    ASSERT_TRUE(plan->logits[0].late_mask->is_set());
-    EXPECT_EQ(plan->logits[0].late_mask->Wait(), nullptr);
+    ASSERT_NE(LateMaskOf(*plan), nullptr);
+    EXPECT_EQ(*LateMaskOf(*plan), *AnyMask(options_, ~0U));
   }
   EXPECT_TRUE(Commit(two).empty());
   EXPECT_TRUE(Commit(three).empty());
@@ -163,7 +194,8 @@ TEST_F(SchedulerLateMaskTest, ForcedTokensNeedNoStepsOfTheirOwn) {
   EXPECT_EQ(events[0].sampled, (Range{0, 4}));
   EXPECT_FALSE(events[0].end.has_value());
   for (const StepPlan* plan : {&two, &three}) {
-    EXPECT_EQ(*plan->logits[0].late_mask->Wait(), MaskOf(options_, 5));
+    ASSERT_NE(LateMaskOf(*plan), nullptr);
+    EXPECT_EQ(*LateMaskOf(*plan), MaskOf(options_, 5));
   }
   scheduler_->SetMask(1, AnyMask(options_, 3));
   EXPECT_TRUE(Commit(two).empty());
@@ -182,8 +214,10 @@ TEST_F(SchedulerLateMaskTest, FewerForcedTokensThanRowsInFlight) {
   std::vector<TokenEvent> events;
   scheduler_->Force(1, {5}, {}, &events);
   scheduler_->SetMask(1, AnyMask(options_, 3));
-  EXPECT_EQ(*two.logits[0].late_mask->Wait(), MaskOf(options_, 5));
-  EXPECT_EQ(*three.logits[0].late_mask->Wait(), *AnyMask(options_, 3));
+  ASSERT_NE(LateMaskOf(two), nullptr);
+  EXPECT_EQ(*LateMaskOf(two), MaskOf(options_, 5));
+  ASSERT_NE(LateMaskOf(three), nullptr);
+  EXPECT_EQ(*LateMaskOf(three), *AnyMask(options_, 3));
   EXPECT_TRUE(Commit(two).empty());
   EXPECT_EQ(Commit(three)[0].sampled.size(), 1);
 }
@@ -194,11 +228,13 @@ TEST_F(SchedulerLateMaskTest, PreemptedOnesGoOnWithTheirMasks) {
   Add(2, AnyMask(options_, 1), 40);
   int tokens[3] = {};
   std::deque<StepPlan> plans;
+  std::set<std::pair<StepId, int32_t>> come;  // late masks
   for (int step = 0; step < 400 && scheduler_->HasWork(); ++step) {
     while (std::optional<StepPlan> plan = scheduler_->Plan({})) plans.push_back(*std::move(plan));
     ASSERT_FALSE(plans.empty());
-    for (const WantedLogits& wanted : plans.front().logits) {
-      EXPECT_TRUE(wanted.mask != nullptr || wanted.late_mask->is_set());
+    for (const LateMask& late : scheduler_->TakeLateMasks()) come.emplace(late.step, late.logits);
+    for (int32_t i = 0; i < static_cast<int32_t>(plans.front().logits.size()); ++i) {
+      EXPECT_NE(plans.front().logits[i].mask != nullptr, come.contains({plans.front().id, i}));
     }
     for (const TokenEvent& event : Commit(plans.front())) {
       tokens[event.id] += event.sampled.size();

@@ -29,12 +29,14 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   Draft draft{.step = in_flight_[id % kMaxStepsInFlight],
               .budget = options_.limits.max_num_batched_tokens};
   draft.plan.id = id;
+  draft.promised.resize(pools_.size());
   draft.plan.rows.reserve(running_.size());
   draft.step.id = id;
   draft.step.rows.clear();
   draft.step.work = {};
   draft.step.planned = now;
 
+  ReleaseBehindWindows();
   UnparkReady();
   RankTenants();
   AdmitWithinShares(draft);
@@ -49,34 +51,45 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   return std::move(draft.plan);
 }
 
-int32_t Scheduler::BlocksFor(int32_t positions) const {
-  return (positions + options_.limits.block_size - 1) / options_.limits.block_size;
+// The pool's blocks that a sequence still lacks for all the tokens it has and one block of new
+// ones: what it will want before long, and never more than it can ever use.
+int32_t Scheduler::BlocksToGrow(const Sequence& sequence, int pool) const {
+  const int32_t size = static_cast<int32_t>(sequence.tokens.size()) + options_.limits.block_size();
+  const int32_t positions = std::min(size, sequence.max_inputs);
+  const BlockTable& table = sequence.tables[pool];
+  return std::max(std::min(BlocksFor(positions) - sequence.tables.length(),
+                           pools_.BlocksAtOnce(pool, positions) - table.num_held()),
+                  0);
 }
 
-// The blocks that a sequence still lacks for all the tokens it has and one block of new ones: what
-// it will want before long, and never more than it can ever use.
-int32_t Scheduler::BlocksToGrow(const Sequence& sequence) const {
-  const int32_t size = static_cast<int32_t>(sequence.tokens.size()) + options_.limits.block_size;
-  return std::max(
-      BlocksFor(std::min(size, sequence.max_inputs)) - static_cast<int32_t>(sequence.blocks.size()),
-      0);
+// The blocks of each pool that a sequence which decodes needs for its next row.
+int32_t Scheduler::BlocksToDecode(const Sequence& sequence) const {
+  return BlocksFor(sequence.computed + sequence.num_ready()) - sequence.tables.length();
+}
+
+// Adds to what is promised, or takes from it, what the sequence will want before long.
+void Scheduler::Promise(const Sequence& sequence, int32_t sign, BlockCounts& promised) const {
+  for (int i = 0; i < pools_.size(); ++i) promised[i] += sign * BlocksToGrow(sequence, i);
 }
 
 // Of prompts that wait it counts those that could begin, cached parts too.
 void Scheduler::BeginBudget(Draft& draft) {
   int32_t rows = 0;
+  int32_t blocks = 0;
   int64_t context = 0;
   int32_t prompt_tokens = 0;
   for (const Sequence* sequence : running_) {
     const int32_t ready = sequence->num_ready();
     if (sequence->decoding()) {
       rows += ready;
+      blocks += BlocksToDecode(*sequence);
       context += ready * (sequence->computed + 1);
     } else {
       prompt_tokens += ready;
     }
   }
   draft.decodes_ahead = rows;
+  draft.blocks_ahead = blocks;
   const int32_t most = draft.budget - rows;
   size_t slots = free_slots_.size();
   waiting_.ForEach([&](const Sequence& sequence) {
@@ -96,45 +109,70 @@ void Scheduler::PlanRunning(Draft& draft) {
     int32_t num_tokens = sequence.num_ready();
     if (sequence.decoding()) {
       draft.decodes_ahead -= num_tokens;
+      draft.blocks_ahead -= BlocksToDecode(sequence);
     } else {
       num_tokens = budget_.Allow(std::min(num_tokens, draft.budget - draft.decodes_ahead),
                                  sequence.computed);
     }
-    num_tokens = FreeBlocksFor(sequence, num_tokens, draft);
+    num_tokens = FreeBlocksFor(i, num_tokens, draft);
     if (sequence.blocks_told == 0 && !HistoryFits(sequence, draft.plan)) num_tokens = 0;
     if (num_tokens > 0) AddRow(sequence, num_tokens, draft);
-    draft.blocks_promised += BlocksToGrow(sequence);
+    Promise(sequence, 1, draft.promised);
   }
 }
 
-// How many of the tokens there are blocks for, once sequences that rank behind have been preempted
-// for them. The last in rank preempts none, itself neither: it sits out, and keeps its blocks
-// until one that ranks before it wants them.
-int32_t Scheduler::FreeBlocksFor(const Sequence& sequence, int32_t num_tokens, Draft& draft) {
-  const int32_t held = static_cast<int32_t>(sequence.blocks.size());
-  const int32_t missing = BlocksFor(sequence.computed + num_tokens) - held;
-  while (pool_.num_available() < missing && running_.back() != &sequence) {
+// Blocks behind a window go once they have been published: others may begin with them. Before any
+// row is planned, since those of this step read what lies in the windows of their first positions.
+void Scheduler::ReleaseBehindWindows() {
+  for (Sequence* sequence : running_) {
+    pools_.ReleaseBehindWindows(*sequence, options_.prefix_caching ? sequence->blocks_committed
+                                                                   : sequence->tables.length());
+  }
+}
+
+// How many of the tokens of the running sequence there are blocks for, once others have given up
+// theirs: first what lies behind windows and is not yet published, then all of sequences that rank
+// behind. Those have no row in this step yet. The last in rank preempts none, itself neither: it
+// sits out, and keeps its blocks until one that ranks before it wants them.
+//
+// Nobody is preempted for a whole chunk where it is blocks with windows that are short, which come
+// back soon: the chunk is cut to what those have beside what sequences that decode need in this
+// step, or to a block.
+int32_t Scheduler::FreeBlocksFor(size_t running, int32_t num_tokens, Draft& draft) {
+  const Sequence& sequence = *running_[running];
+  const int32_t held = sequence.tables.length();
+  int32_t missing = BlocksFor(sequence.computed + num_tokens) - held;
+  for (size_t i = running; i < running_.size() && pools_.available_with_window() < missing; ++i) {
+    pools_.ReleaseBehindWindows(*running_[i], running_[i]->tables.length());
+  }
+  const int32_t ahead = sequence.decoding() ? 0 : draft.blocks_ahead;
+  missing = std::min(missing, std::max(pools_.available_with_window() - ahead, 1));
+  while (pools_.available() < missing && running_.back() != &sequence) {
     Preempt(*running_.back(), draft);
   }
-  if (pool_.num_available() >= missing) return num_tokens;
-  return (held + pool_.num_available()) * options_.limits.block_size - sequence.computed;
+  const int32_t blocks = held + std::min(missing, pools_.available());
+  return std::min(num_tokens, blocks * options_.limits.block_size() - sequence.computed);
 }
 
 // It keeps its tokens, those in flight too, and its rank: it is computed anew when it is admitted
 // again, as far as the prefix cache has not kept it.
 void Scheduler::Preempt(Sequence& sequence, Draft& draft) {
-  if (sequence.decoding()) draft.decodes_ahead -= sequence.num_ready();
+  if (sequence.decoding()) {
+    draft.decodes_ahead -= sequence.num_ready();
+    draft.blocks_ahead -= BlocksToDecode(sequence);
+  }
   LeaveSlot(sequence);
   waiting_.Push(sequence);
   ++counters_.preemptions;
 }
 
 // One of the sequence's group whose prompt's positions but the last are computed by a step before
-// this one. The last is computed by each, for its logits.
+// this one, and that has not given back what the last position reads. The last is computed by each,
+// for its logits.
 const Sequence* Scheduler::FindDonor(const Sequence& sequence) const {
-  if (sequence.group == nullptr || sequence.scoring()) return nullptr;
+  if (sequence.group == nullptr || sequence.scoring() || !shares_prefixes_) return nullptr;
   for (const Sequence* other : sequence.group->running) {
-    if (other->prompt_step != 0 && other->prompt_step <= last_step_) return other;
+    if (HasPrompt(*other) && pools_.CanShare(*other, other->prompt_size - 1)) return other;
   }
   return nullptr;
 }
@@ -148,7 +186,7 @@ void Scheduler::Park(Sequence& sequence) {
 void Scheduler::Unpark(PromptGroup& group) {
   for (Sequence* sequence : group.parked) {
     sequence->parked = false;
-    sequence->blocks_missing = 0;  // it will want fewer
+    sequence->blocks_missing.clear();  // it will want fewer
     waiting_.Push(*sequence);
   }
   group.parked.clear();
@@ -163,8 +201,12 @@ void Scheduler::UnparkReady() {
 
 // Returns whether another one of the sequence's group computes their prompt first.
 bool Scheduler::WaitsForGroup(const Sequence& sequence, const Sequence* donor) const {
-  return donor == nullptr && sequence.group != nullptr && !sequence.group->running.empty() &&
-         !sequence.scoring();
+  if (donor != nullptr || sequence.group == nullptr || sequence.scoring() || !shares_prefixes_) {
+    return false;
+  }
+  const std::vector<Sequence*>& running = sequence.group->running;
+  return std::any_of(running.begin(), running.end(),
+                     [this](const Sequence* other) { return !HasPrompt(*other); });
 }
 
 // In the order of the queue; none overtakes a first that does not fit.
@@ -179,18 +221,31 @@ void Scheduler::Admit(Draft& draft) {
     }
     const bool whole = options_.limits.whole_sequences();
     if (whole && sequence.num_ready() > draft.budget) return;
-    if (!FitsBlocks(sequence, donor, draft.blocks_promised)) return;
-    if (!HistoryFits(sequence, draft.plan)) return;
-    const int32_t start = static_cast<int32_t>(prefix_.size()) * options_.limits.block_size +
-                          (partial_ ? partial_positions_ : 0);
+    const std::optional<CachedPrefix> prefix = FitBlocks(sequence, donor, draft.promised);
+    if (!prefix.has_value() || !HistoryFits(sequence, draft.plan)) return;
+    const int32_t start =
+        prefix->tables.length() * options_.limits.block_size() + prefix->partial_positions;
     const int32_t missing = static_cast<int32_t>(sequence.tokens.size()) - start;
     if (budget_.Allow(std::min(missing, draft.budget), start) == 0) return;
-    TakeSlot(sequence, /*shared=*/donor != nullptr, draft.plan);
-    const int32_t wanted = std::min(sequence.num_ready(), draft.budget);
+    TakeSlot(sequence, *prefix, /*shared=*/donor != nullptr, draft.plan);
+    const int32_t wanted = FitWindows(sequence, draft);
     AddRow(sequence, std::max(budget_.Allow(wanted, sequence.computed), 1), draft);
-    draft.blocks_promised += BlocksToGrow(sequence);
+    Promise(sequence, 1, draft.promised);
     waiting_.Settle();
   }
+}
+
+// Returns how many tokens a sequence that was just admitted can compute: FitBlocks foresaw the
+// blocks that it needs at once, not those of a whole chunk, in pools with windows.
+int32_t Scheduler::FitWindows(const Sequence& sequence, const Draft& draft) const {
+  int32_t tokens = std::min(sequence.num_ready(), draft.budget);
+  for (int i = 0; i < pools_.size(); ++i) {
+    if (!pools_.has_window(i)) continue;
+    const int32_t blocks =
+        sequence.tables.length() + std::max(pools_.available(i) - draft.promised[i], 0);
+    tokens = std::min(tokens, blocks * options_.limits.block_size() - sequence.computed);
+  }
+  return tokens;
 }
 
 // Sequences whose tokens so far the executor must be told start in several steps if they are long:
@@ -200,60 +255,54 @@ bool Scheduler::HistoryFits(const Sequence& sequence, const StepPlan& plan) cons
                                                 static_cast<size_t>(options_.limits.max_model_len);
 }
 
-// Returns whether all of the sequence's tokens and a block of new ones fit beside the promised.
-// Leaves in prefix_ and partial_ what the cache or the donor has of it. While the first in the
-// queue is blocked, it is looked up again only when more blocks are available or the next of its
-// prefix has been published.
-bool Scheduler::FitsBlocks(Sequence& sequence, const Sequence* donor, int32_t promised) {
-  const int32_t available = pool_.num_available() - promised;
-  const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
-  const size_t found = sequence.blocks_found;
-  const bool more_cached = found < MostCached(sequence) && pool_.Find(hashes[found]).has_value();
-  if (sequence.blocks_missing > available && !more_cached) return false;
+bool Scheduler::LacksBlocks(const Sequence& sequence, const BlockCounts& promised) const {
+  if (sequence.blocks_missing.empty()) return false;  // it was not looked at yet
+  for (int i = 0; i < pools_.size(); ++i) {
+    if (Lacks(sequence, i, promised)) return true;
+  }
+  return false;
+}
 
-  FindPrefix(sequence);
-  if (donor != nullptr) ShareBlocks(*donor);
-  const auto held = std::count_if(prefix_.begin(), prefix_.end(),
-                                  [this](BlockId block) { return pool_.num_holders(block) > 0; });
-  sequence.blocks_found = static_cast<int32_t>(prefix_.size());
-  sequence.blocks_missing = BlocksToGrow(sequence) - static_cast<int32_t>(held);
-  return sequence.blocks_missing <= available;
+// Returns what the cache or the donor has of the sequence if all of its tokens and a block of new
+// ones fit beside the promised, else nothing. While the first in the queue is blocked, it is looked
+// up again only when more blocks are available or the next of its prefix has been published.
+std::optional<CachedPrefix> Scheduler::FitBlocks(Sequence& sequence, const Sequence* donor,
+                                                 const BlockCounts& promised) {
+  const size_t found = sequence.blocks_found;
+  const bool more_cached = found < MostCached(sequence) && pools_.HasBlock(sequence, found);
+  if (!more_cached && LacksBlocks(sequence, promised)) return std::nullopt;
+
+  CachedPrefix prefix = FindPrefix(sequence, donor);
+  sequence.blocks_found = prefix.tables.length();
+  sequence.blocks_missing.resize(pools_.size());
+  for (int i = 0; i < pools_.size(); ++i) {
+    sequence.blocks_missing[i] = BlocksToGrow(sequence, i) - pools_.CountHeld(i, prefix);
+  }
+  if (LacksBlocks(sequence, promised)) return std::nullopt;
+  return prefix;
 }
 
 // The leading blocks that may come from the cache. The last position is always computed, for its
 // logits; so are those that are still to be scored.
 size_t Scheduler::MostCached(const Sequence& sequence) const {
-  if (!options_.prefix_caching) return 0;
+  if (!options_.prefix_caching || !shares_prefixes_) return 0;
   const size_t positions = sequence.scoring() ? sequence.scored : sequence.tokens.size() - 1;
-  return std::min(positions / options_.limits.block_size, sequence.hashes.blocks.size());
-}
-
-void Scheduler::FindPrefix(const Sequence& sequence) {
-  prefix_.clear();
-  partial_.reset();
-  partial_positions_ = 0;
-  const size_t most = MostCached(sequence);
-  while (prefix_.size() < most) {
-    const std::optional<BlockId> block = pool_.Find(sequence.hashes.blocks[prefix_.size()]);
-    if (!block) return;
-    prefix_.push_back(*block);
-  }
+  return std::min(positions / options_.limits.block_size(), sequence.hashes.blocks.size());
 }
 
 // A donor has all positions of the prompt but the last; the cache may have more only for a sequence
 // that was preempted.
-void Scheduler::ShareBlocks(const Sequence& donor) {
-  const int32_t block_size = options_.limits.block_size;
-  const int32_t positions = donor.prompt_size - 1;
-  if (static_cast<int32_t>(prefix_.size()) * block_size >= positions) return;
-  const auto full = donor.blocks.begin() + positions / block_size;
-  prefix_.assign(donor.blocks.begin(), full);
-  partial_positions_ = positions % block_size;
-  if (partial_positions_ > 0) partial_ = *full;
+CachedPrefix Scheduler::FindPrefix(const Sequence& sequence, const Sequence* donor) const {
+  CachedPrefix prefix = pools_.FindPrefix(sequence, MostCached(sequence));
+  if (donor == nullptr) return prefix;
+  const int32_t positions = donor->prompt_size - 1;
+  if (prefix.tables.length() * options_.limits.block_size() >= positions) return prefix;
+  return pools_.Share(*donor, positions);
 }
 
 // `shared`: with the blocks of another one of its group.
-void Scheduler::TakeSlot(Sequence& sequence, bool shared, StepPlan& plan) {
+void Scheduler::TakeSlot(Sequence& sequence, const CachedPrefix& prefix, bool shared,
+                         StepPlan& plan) {
   waiting_.Erase(sequence);
   TenantAccount& tenant = *sequence.tenant;
   if (tenant.running++ == 0) {
@@ -265,20 +314,13 @@ void Scheduler::TakeSlot(Sequence& sequence, bool shared, StepPlan& plan) {
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
 
-  for (const BlockId block : prefix_) {
-    if (pool_.num_holders(block) == 0) CountBlock(tenant, block);
-    pool_.Hold(block);
-  }
-  sequence.blocks.assign(prefix_.begin(), prefix_.end());
-  sequence.blocks_committed = static_cast<int32_t>(prefix_.size());
-  sequence.computed = sequence.blocks_committed * options_.limits.block_size + partial_positions_;
-  if (partial_) {
-    AddBlock(sequence);
-    plan.copies.push_back({.src = *partial_, .dst = sequence.blocks.back()});
-  }
+  pools_.Take(prefix, sequence, plan.moves);
+  sequence.blocks_committed = prefix.tables.length();
+  sequence.computed =
+      sequence.blocks_committed * options_.limits.block_size() + prefix.partial_positions;
   if (sequence.group != nullptr) sequence.group->running.push_back(&sequence);
   sequence.prefill_end = static_cast<int32_t>(sequence.tokens.size());
-  sequence.blocks_missing = 0;
+  sequence.blocks_missing.clear();
   if (!sequence.cached_tokens) {
     sequence.cached_tokens = shared ? 0 : sequence.computed;
     const bool looked_up = options_.prefix_caching && !sequence.scoring() && !shared;
@@ -287,17 +329,6 @@ void Scheduler::TakeSlot(Sequence& sequence, bool shared, StepPlan& plan) {
   }
 
   sequence.charged = std::max(sequence.charged, sequence.computed);
-}
-
-// A block counts for the tenant that was the first to hold it, until none does.
-void Scheduler::CountBlock(TenantAccount& tenant, BlockId block) {
-  payers_[block] = &tenant;
-  ++tenant.blocks;
-}
-
-void Scheduler::AddBlock(Sequence& sequence) {
-  sequence.blocks.push_back(pool_.Allocate());
-  CountBlock(*sequence.tenant, sequence.blocks.back());
 }
 
 void Scheduler::AddStart(const Sequence& sequence, StepPlan& plan) {
@@ -326,13 +357,11 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
   row.tokens.end = static_cast<int32_t>(plan.tokens.size());
 
   const int32_t end = sequence.computed + num_tokens;
-  const size_t blocks_wanted = BlocksFor(end);
-  while (sequence.blocks.size() < blocks_wanted) AddBlock(sequence);
+  while (sequence.tables.length() < BlocksFor(end)) pools_.Extend(sequence);
   row.blocks.begin = static_cast<int32_t>(plan.blocks.size());
-  plan.blocks.insert(plan.blocks.end(), sequence.blocks.begin() + sequence.blocks_told,
-                     sequence.blocks.end());
+  pools_.AddBlocks(sequence, sequence.blocks_told, plan.blocks);
   row.blocks.end = static_cast<int32_t>(plan.blocks.size());
-  sequence.blocks_told = static_cast<int32_t>(sequence.blocks.size());
+  sequence.blocks_told = sequence.tables.length();
 
   PlannedRow planned{.sequence = &sequence, .slot = row.slot, .end = end};
   AddLogits(sequence, num_tokens, row, planned, plan);
@@ -380,7 +409,9 @@ void Scheduler::AddLogits(Sequence& sequence, int32_t num_tokens, StepRow& row, 
                            .target = std::nullopt,
                            .mask = std::exchange(sequence.mask, nullptr)});
     if (sequence.masked && plan.logits.back().mask == nullptr) {
-      plan.logits.back().late_mask = sequence.late_masks.emplace_back(std::make_shared<LateMask>());
+      plan.logits.back().late_mask = true;
+      sequence.late_masks.push_back(
+          {.step = plan.id, .logits = static_cast<int32_t>(plan.logits.size()) - 1});
     }
   }
   row.logits.end = static_cast<int32_t>(plan.logits.size());

@@ -18,8 +18,10 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -34,7 +36,7 @@ struct Case {
   const char* name;
   int slots;
   int budget;
-  int blocks;
+  std::vector<int32_t> blocks;  // of each group
   int block_size;
   int max_model_len;
   bool prefix_caching;
@@ -43,24 +45,47 @@ struct Case {
   int tenants = 1;
   bool masks = false;
   bool late_masks = false;
+  std::vector<StateGroup> groups = {PagedState{}};
 };
+
+const StateGroup kPages = PagedState{};
+const StateGroup kSlots = SlotState{};
+StateGroup Window(int32_t tokens) { return PagedState{.window = tokens}; }
+Case Of(Case c, std::vector<StateGroup> groups) {
+  c.groups = std::move(groups);
+  return c;
+}
 
 constexpr int kEvents = 125'000;  // for each case: over a million in all
 const Case kCases[] = {
-    {"Plain", 6, 16, 24, 4, 40, true, 1, false},
-    {"Faults", 6, 16, 24, 4, 40, true, 1, true},
-    {"Priorities", 6, 16, 20, 4, 40, true, 3, false},
-    {"PrioritiesAndFaults", 8, 24, 24, 4, 40, true, 3, true},
-    {"NoCache", 6, 16, 20, 4, 40, false, 2, true},
-    {"TightBudget", 6, 6, 20, 4, 40, true, 2, true},
-    {"PoolSmallerThanTheModelsLength", 4, 16, 6, 4, 40, true, 2, true},
-    {"BlocksOfOneToken", 5, 12, 50, 1, 24, true, 2, true},
-    {"Tenants", 6, 16, 24, 4, 40, true, 1, false, 3},
-    {"TenantsPrioritiesAndFaults", 8, 24, 20, 4, 40, true, 3, true, 4},
-    {"Masks", 6, 16, 24, 4, 40, true, 1, false, 1, true},
-    {"MasksAndFaults", 6, 16, 20, 4, 40, true, 2, true, 2, true},
-    {"LateMasks", 6, 16, 24, 4, 40, true, 1, false, 1, true, true},
-    {"LateMasksAndFaults", 8, 24, 20, 4, 40, true, 3, true, 1, true, true},
+    {"Plain", 6, 16, {24}, 4, 40, true, 1, false},
+    {"Faults", 6, 16, {24}, 4, 40, true, 1, true},
+    {"Priorities", 6, 16, {20}, 4, 40, true, 3, false},
+    {"PrioritiesAndFaults", 8, 24, {24}, 4, 40, true, 3, true},
+    {"NoCache", 6, 16, {20}, 4, 40, false, 2, true},
+    {"TightBudget", 6, 6, {20}, 4, 40, true, 2, true},
+    {"PoolSmallerThanTheModelsLength", 4, 16, {6}, 4, 40, true, 2, true},
+    {"BlocksOfOneToken", 5, 12, {50}, 1, 24, true, 2, true},
+    {"Tenants", 6, 16, {24}, 4, 40, true, 1, false, 3},
+    {"TenantsPrioritiesAndFaults", 8, 24, {20}, 4, 40, true, 3, true, 4},
+    {"Masks", 6, 16, {24}, 4, 40, true, 1, false, 1, true},
+    {"MasksAndFaults", 6, 16, {20}, 4, 40, true, 2, true, 2, true},
+    {"LateMasks", 6, 16, {24}, 4, 40, true, 1, false, 1, true, true},
+    {"LateMasksAndFaults", 8, 24, {20}, 4, 40, true, 3, true, 1, true, true},
+    Of({"Window", 6, 16, {14}, 4, 40, true, 1, false}, {Window(9)}),
+    Of({"WindowOfOneToken", 6, 16, {3}, 4, 40, true, 1, true}, {Window(1)}),
+    Of({"WindowWithoutCache", 6, 16, {14}, 4, 40, false, 2, true}, {Window(8)}),
+    Of({"PagesAndWindow", 6, 16, {24, 14}, 4, 40, true, 1, false}, {kPages, Window(6)}),
+    Of({"WindowIsShort", 6, 24, {30, 4}, 4, 40, true, 3, true}, {kPages, Window(9)}),
+    Of({"PagesAreShort", 6, 24, {12, 24}, 4, 40, true, 3, true}, {kPages, Window(9)}),
+    Of({"ThreeGroups", 6, 16, {12, 20, 10}, 4, 40, true, 3, true}, {Window(12), kPages, Window(5)}),
+    Of({"ThreeGroupsOfTenants", 8, 24, {10, 20, 8}, 4, 40, true, 3, true, 4},
+       {Window(12), kPages, Window(5)}),
+    Of({"WindowsAndMasks", 6, 16, {20, 8}, 4, 40, true, 2, true, 1, true, true},
+       {kPages, Window(6)}),
+    Of({"Slots", 6, 16, {24, 0}, 4, 40, true, 1, false}, {kPages, kSlots}),
+    Of({"SlotsWindowsAndFaults", 8, 24, {0, 20, 8}, 4, 40, true, 3, true, 2},
+       {kSlots, kPages, Window(5)}),
 };
 
 constexpr Token kStops[] = {9, 0};
@@ -81,7 +106,7 @@ class World {
                             .max_num_batched_tokens = c.budget,
                             .max_model_len = c.max_model_len,
                             .num_blocks = c.blocks,
-                            .block_size = c.block_size,
+                            .state = {.block_size = c.block_size, .groups = c.groups},
                             .vocab_size = kVocabSize},
                  .prefix_caching = c.prefix_caching,
                  .late_masks = c.late_masks,
@@ -121,7 +146,7 @@ class World {
     EXPECT_TRUE(alive_.empty());
     const SchedulerStats stats = scheduler_->stats();
     EXPECT_EQ(stats.blocks_held, 0);
-    EXPECT_EQ(stats.blocks_cached + stats.blocks_free, case_.blocks);
+    EXPECT_EQ(stats.blocks_cached + stats.blocks_free, case_.blocks[MainGroup()]);
     EXPECT_EQ(SchedulerAuditor::Audit(*scheduler_), "");
   }
 
@@ -141,6 +166,28 @@ class World {
     bool started = false;
     int64_t latest_start = 0;  // in steps
   };
+
+  bool Fits(int positions) const {
+    for (size_t i = 0; i < case_.groups.size(); ++i) {
+      const auto* const paged = std::get_if<PagedState>(&case_.groups[i]);
+      if (paged == nullptr) continue;
+      // A window may begin and end within a block.
+      int most = (positions + case_.block_size - 1) / case_.block_size;
+      if (paged->window.has_value()) {
+        most = std::min(most, (*paged->window + case_.block_size - 2) / case_.block_size + 1);
+      }
+      if (most > case_.blocks[i]) return false;
+    }
+    return true;
+  }
+
+  size_t MainGroup() const {
+    for (size_t i = 0; i < case_.groups.size(); ++i) {
+      const auto* const paged = std::get_if<PagedState>(&case_.groups[i]);
+      if (paged != nullptr && !paged->window.has_value()) return i;
+    }
+    return 0;
+  }
 
   int Below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
 
@@ -180,8 +227,8 @@ class World {
     const auto size = static_cast<int32_t>(request.prompt.size());
     const int32_t num_new = static_cast<int32_t>(
         std::min<int64_t>(request.stop.max_tokens, MaxNewTokens(size, options_.limits)));
-    const bool can_fit = size + std::min(request.stop.max_tokens, 1) <= case_.max_model_len &&
-                         size <= case_.blocks * case_.block_size;
+    const bool can_fit =
+        size + std::min(request.stop.max_tokens, 1) <= case_.max_model_len && Fits(size);
     Alive alive{.priority = request.priority,
                 .cost = size + num_new + 3,
                 .masked = request.first_mask != nullptr,
@@ -244,7 +291,7 @@ class World {
     }
     counts_.steps_ahead += executor_.num_in_flight();
     ++counts_.steps;
-    counts_.copies += static_cast<int64_t>(plan->copies.size());
+    counts_.copies += static_cast<int64_t>(plan->moves.size());
     for (const SlotStart& start : plan->starts) {
       Alive& alive = alive_.at(start.sampling->seed);
       ExpectNotStarved(alive);
@@ -263,12 +310,7 @@ class World {
 
   void Commit() {
     if (executor_.num_in_flight() == 0) return;
-    // The device waits for late masks.
-    const std::vector<WantedLogits>& wanted = executor_.oldest().logits;
-    const auto unset = [](const WantedLogits& logits) {
-      return logits.late_mask != nullptr && !logits.late_mask->is_set();
-    };
-    while (std::any_of(wanted.begin(), wanted.end(), unset)) {
+    while (AwaitsMask(executor_.oldest())) {
       ASSERT_FALSE(wants_mask_.empty());
       ++counts_.masks_in_flight;
       GiveMask();
@@ -297,6 +339,19 @@ class World {
     size_t told = 0;
     for (const TokenEvent& event : events) told += event.sampled.size() + event.scored.size();
     counts_.surplus_rows += static_cast<int64_t>(result.tokens.size() - told);
+  }
+
+  // Returns whether the device waits for a late mask of the step.
+  bool AwaitsMask(const StepPlan& plan) {
+    for (const LateMask& late : scheduler_->TakeLateMasks()) {
+      EXPECT_NE(late.mask, nullptr);
+      EXPECT_GE(late.step, plan.id) << "of a step that has ended";
+      EXPECT_TRUE(late_masks_.emplace(late.step, late.logits).second) << "given twice";
+    }
+    for (int32_t i = 0; i < static_cast<int32_t>(plan.logits.size()); ++i) {
+      if (plan.logits[i].late_mask && !late_masks_.contains({plan.id, i})) return true;
+    }
+    return false;
   }
 
   // Gives a sequence its next mask, and before it perhaps tokens: those that the model would
@@ -373,6 +428,7 @@ class World {
   const std::shared_ptr<const SampleMask> mask_ =
       std::make_shared<const SampleMask>(SampleMask{~0U});
   std::deque<SequenceId> wants_mask_;  // perhaps ended meanwhile
+  std::set<std::pair<StepId, int32_t>> late_masks_;
   int load_ = 20;
   Counts counts_;
   uint64_t plans_digest_ = 0;
@@ -403,9 +459,20 @@ TEST_P(SchedulerPropertyTest, HoldsThroughRandomEvents) {
   EXPECT_GT(counts.stops, 100);
   EXPECT_GT(counts.lengths, 100);
   EXPECT_GT(counts.surplus_rows, 100);
-  EXPECT_GT(stats.preemptions, 100);
-  EXPECT_EQ(counts.copies > 100, c.block_size > 1);
-  EXPECT_EQ(stats.prefix_hits > kEvents / 100, c.prefix_caching);
+  // A sequence with windows alone does not outgrow what it was admitted with.
+  const bool grows = std::any_of(c.groups.begin(), c.groups.end(), [](const StateGroup& group) {
+    const auto* const paged = std::get_if<PagedState>(&group);
+    return paged != nullptr && !paged->window.has_value();
+  });
+  if (grows) {
+    EXPECT_GT(stats.preemptions, 20);
+  }
+  // State at a slot has no checkpoints.
+  const bool shares = std::none_of(c.groups.begin(), c.groups.end(), [](const StateGroup& group) {
+    return std::holds_alternative<SlotState>(group);
+  });
+  EXPECT_EQ(counts.copies > 100, c.block_size > 1 && shares);
+  EXPECT_EQ(stats.prefix_hits > kEvents / 200, c.prefix_caching && shares);
   EXPECT_EQ(counts.failures > 60, c.faults);
   EXPECT_EQ(stats.forced_tokens > 10'000, c.masks);
   EXPECT_EQ(counts.masks_in_flight > 1'000, c.late_masks);

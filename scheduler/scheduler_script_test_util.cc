@@ -14,11 +14,9 @@ namespace millrace {
 
 std::string SchedulerAuditor::Audit(const Scheduler& scheduler) {
   const StepLimits& limits = scheduler.options_.limits;
-  std::vector<int32_t> holders(limits.num_blocks);
   std::vector<bool> taken(limits.max_num_seqs);
   for (size_t i = 0; i < scheduler.running_.size(); ++i) {
     const Sequence& sequence = *scheduler.running_[i];
-    for (const BlockId block : sequence.blocks) ++holders[block];
     if (!sequence.slot || taken[*sequence.slot]) return StrCat(sequence.id, " shares its slot");
     taken[*sequence.slot] = true;
     if (i > 0 && !RunsBefore()(scheduler.running_[i - 1], &sequence)) return "running_ is unsorted";
@@ -33,34 +31,61 @@ std::string SchedulerAuditor::Audit(const Scheduler& scheduler) {
   if (!wrong.empty()) return wrong;
   wrong = AuditGroups(scheduler);
   if (!wrong.empty()) return wrong;
+  for (int i = 0; i < scheduler.pools_.size() && wrong.empty(); ++i) {
+    wrong = AuditPool(scheduler, i);
+  }
+  return wrong;
+}
+
+std::string SchedulerAuditor::AuditPool(const Scheduler& scheduler, int index) {
+  const StatePools::Pool& pool = scheduler.pools_.pools_[index];
+  std::vector<int32_t> holders(scheduler.pools_.total(index));
+  for (const Sequence* sequence : scheduler.running_) {
+    const BlockTable& table = sequence->tables[index];
+    for (size_t place = 0; place < table.blocks.size(); ++place) {
+      const bool released = static_cast<int32_t>(place) < table.released;
+      if (released != (table.blocks[place] == kNoBlock)) {
+        return StrCat(sequence->id, " has block ", table.blocks[place], " at place ", place,
+                      " and gave back ", table.released);
+      }
+      if (!released) ++holders[table.blocks[place]];
+    }
+  }
   int32_t num_held = 0;
-  for (BlockId block = 0; block < limits.num_blocks; ++block) {
-    const int32_t count = scheduler.pool_.num_holders(block);
+  for (BlockId block = 0; block < static_cast<BlockId>(holders.size()); ++block) {
+    const int32_t count = pool.blocks.num_holders(block);
     if (count != holders[block]) {
       return StrCat("block ", block, " counts ", count, " holders and has ", holders[block]);
     }
     num_held += count > 0 ? 1 : 0;
   }
-  if (num_held != scheduler.pool_.num_held()) {
-    return StrCat("the pool counts ", scheduler.pool_.num_held(), " held blocks, there are ",
-                  num_held);
+  if (num_held != pool.blocks.num_held()) {
+    return StrCat("the pool counts ", pool.blocks.num_held(), " held blocks, there are ", num_held);
   }
   return "";
 }
 
 std::string SchedulerAuditor::AuditTenants(const Scheduler& scheduler) {
   if (!scheduler.waiting_.is_shared()) return "";
-  std::map<const TenantAccount*, std::pair<int32_t, int32_t>> held;
-  for (const Sequence* sequence : scheduler.running_) {
-    ++held[sequence->tenant].first;
+  std::map<const TenantAccount*, int32_t> running;
+  for (const Sequence* sequence : scheduler.running_) ++running[sequence->tenant];
+  for (const auto& [tenant, count] : running) {
+    if (count != tenant->running) {
+      return StrCat("tenant ", tenant->id, " counts ", tenant->running, " running, there are ",
+                    count);
+    }
   }
-  for (BlockId block = 0; block < scheduler.options_.limits.num_blocks; ++block) {
-    if (scheduler.pool_.num_holders(block) > 0) ++held[scheduler.payers_[block]].second;
-  }
-  for (const auto& [tenant, counts] : held) {
-    if (counts != std::pair(tenant->running, tenant->blocks)) {
-      return StrCat("tenant ", tenant->id, " counts ", tenant->running, " running and ",
-                    tenant->blocks, " blocks");
+  for (int i = 0; i < scheduler.pools_.size(); ++i) {
+    const StatePools::Pool& pool = scheduler.pools_.pools_[i];
+    std::map<const TenantAccount*, int32_t> held;
+    for (BlockId block = 0; block < static_cast<BlockId>(pool.payers.size()); ++block) {
+      if (pool.blocks.num_holders(block) > 0) ++held[pool.payers[block]];
+    }
+    for (const auto& [tenant, count] : held) {
+      if (count != tenant->blocks[i]) {
+        return StrCat("tenant ", tenant->id, " counts ", tenant->blocks[i], " blocks of pool ", i,
+                      ", there are ", count);
+      }
     }
   }
   return "";
@@ -139,7 +164,7 @@ class ScriptRunner {
       request.prompt.push_back(i < number("same") ? i % 16 : 16 * (owner - 'A' + 1) + i % 16);
     }
     request.prompt_group = static_cast<unsigned char>(owner);
-    request.prompt_hashes = HashPrompt({}, request.prompt, options_.limits.block_size);
+    request.prompt_hashes = HashPrompt({}, request.prompt, options_.limits.block_size());
     auto sampling = std::make_shared<SamplingParams>();
     if (arguments.contains("score")) sampling->top_logprobs = 0;
     if (arguments.contains("penalize")) sampling->presence_penalty = 1;
@@ -173,7 +198,9 @@ class ScriptRunner {
       if (scored > 0) text += StrCat("?", scored);
       rows.push_back(text + (samples ? "*" : ""));
     }
-    for (const BlockCopy& copy : plan->copies) rows.push_back(StrCat(copy.src, ">", copy.dst));
+    for (const StateMove& move : plan->moves) {
+      rows.push_back(StrCat(move.from.block, ">", move.to.block));
+    }
     names_in_flight_.push_back(names_);
     const absl::Status status = executor_.Submit(*std::move(plan));
     return status.ok() ? Join(rows) : std::string(status.message());
@@ -271,8 +298,8 @@ SchedulerOptions SmallOptions(int32_t slots, int32_t budget, int32_t blocks, boo
   return {.limits = {.max_num_seqs = slots,
                      .max_num_batched_tokens = budget,
                      .max_model_len = 64,
-                     .num_blocks = blocks,
-                     .block_size = 4,
+                     .num_blocks = {blocks},
+                     .state = StateLayout::OnePool(4),
                      .vocab_size = 1000},
           .prefix_caching = prefix_caching};
 }

@@ -18,6 +18,7 @@ class SchedulerAuditor {
   static std::string Audit(const Scheduler& scheduler);
 
  private:
+  static std::string AuditPool(const Scheduler& scheduler, int index);
   static std::string AuditTenants(const Scheduler& scheduler);
   static std::string AuditGroups(const Scheduler& scheduler);
 };

@@ -17,7 +17,7 @@ SequenceStatus StatusOf(const Sequence& sequence) {
           .computed_tokens = sequence.computed,
           .generated_tokens = size - sequence.prompt_size,
           .max_tokens = sequence.max_size - sequence.prompt_size,
-          .blocks = static_cast<int32_t>(sequence.blocks.size()),
+          .blocks = sequence.tables.length(),
           .arrival = sequence.arrival};
 }
 
@@ -34,15 +34,16 @@ SchedulerStatus Scheduler::Status(size_t most_sequences, int32_t most_cells) con
     status.sequences.push_back(StatusOf(sequence));
     return true;
   });
-  const int32_t blocks = options_.limits.num_blocks;
+  const BlockPool& pool = pools_.main();
+  const int32_t blocks = pool.num_held() + pool.num_available();
   status.cells.resize(std::min(blocks, most_cells));
   const auto cells = static_cast<int64_t>(status.cells.size());
   for (BlockId block = 0; block < blocks; ++block) {
     KvCell& cell = status.cells[block * cells / blocks];
     ++cell.blocks;
-    if (pool_.num_holders(block) > 0) {
+    if (pool.num_holders(block) > 0) {
       ++cell.held;
-    } else if (pool_.is_published(block)) {
+    } else if (pool.is_published(block)) {
       ++cell.cached;
     }
   }

@@ -15,8 +15,8 @@ void Scheduler::RankTenants() {
     TenantAccount& tenant = *sequence->tenant;
     tenant.rank = tenant.served;
     tenant.over_share =
-        tenant.running > 1 && (IsOver(tenant, tenant.running, options_.limits.max_num_seqs) ||
-                               IsOver(tenant, tenant.blocks, options_.limits.num_blocks));
+        tenant.running > 1 &&
+        (IsOver(tenant, tenant.running, options_.limits.max_num_seqs) || HoldsTooMuch(tenant, {}));
   }
   std::sort(running_.begin(), running_.end(), RunsBefore());
 }
@@ -26,20 +26,31 @@ bool Scheduler::IsOver(const TenantAccount& tenant, int64_t held, int64_t total)
   return held * waiting_.total_weight() > total * tenant.weight;
 }
 
+// Returns whether the tenant would hold more than its share of a pool with `more` blocks of each;
+// none if that is empty.
+bool Scheduler::HoldsTooMuch(const TenantAccount& tenant, const BlockCounts& more) const {
+  for (int i = 0; i < pools_.size(); ++i) {
+    const int64_t held = tenant.blocks[i] + (more.empty() ? 0 : more[i]);
+    if (IsOver(tenant, held, pools_.total(i))) return true;
+  }
+  return false;
+}
+
 // The next in the queue, of tenants that stay within their shares with them, take part in this plan
 // as the running ones do: by rank, before the prompts of those that were served more.
 void Scheduler::AdmitWithinShares(Draft& draft) {
   // A whole text needs a step with room for it: Admit sees to that.
   if (!waiting_.is_shared() || waiting_.empty() || options_.limits.whole_sequences()) return;
-  int32_t promised = 0;  // blocks, to all that run
-  for (const Sequence* other : running_) promised += BlocksToGrow(*other);
+  BlockCounts promised(pools_.size());  // to all that run
+  for (const Sequence* other : running_) Promise(*other, 1, promised);
   int32_t tokens = 0;
-  while (Sequence* const sequence = MakeRoom(draft, promised)) {
+  CachedPrefix prefix;
+  while (Sequence* const sequence = MakeRoom(draft, promised, prefix)) {
     // A sequence that shares another's last block needs a row in the plan that copies it: Admit
     // sees to that.
     if (FindDonor(*sequence) != nullptr) return;
-    TakeSlot(*sequence, /*shared=*/false, draft.plan);
-    promised += BlocksToGrow(*sequence);
+    TakeSlot(*sequence, prefix, /*shared=*/false, draft.plan);
+    Promise(*sequence, 1, promised);
     tokens += sequence->num_ready();
     if (tokens >= draft.budget) return;
   }
@@ -48,38 +59,53 @@ void Scheduler::AdmitWithinShares(Draft& draft) {
 // For the next to be admitted, preempts sequences of tenants over their share of what it lacks, as
 // long as its own tenant stays within its share with it: so none can take it back. They go behind
 // it in the queue, or they would be admitted in its place. Before rows are planned, since who has a
-// row in a step cannot be preempted in it. Returns it if there is room for it within that share,
-// else null.
-Sequence* Scheduler::MakeRoom(Draft& draft, int32_t& promised) {
+// row in a step cannot be preempted in it. Returns it, and the prefix that it begins with, if there
+// is room for it within that share, else null.
+Sequence* Scheduler::MakeRoom(Draft& draft, BlockCounts& promised, CachedPrefix& prefix) {
   while (!waiting_.empty() && WaitsForGroup(waiting_.first(), FindDonor(waiting_.first()))) {
     Park(waiting_.first());
   }
   if (waiting_.empty()) return nullptr;
   Sequence& sequence = waiting_.first();
   const TenantAccount& tenant = *sequence.tenant;
-  const int32_t slots = options_.limits.max_num_seqs;
-  const int32_t blocks = options_.limits.num_blocks;
-  if (!sequence.can_start() || IsOver(tenant, tenant.running + 1, slots)) return nullptr;
+  if (!sequence.can_start() || IsOver(tenant, tenant.running + 1, options_.limits.max_num_seqs)) {
+    return nullptr;
+  }
   const Sequence* const donor = FindDonor(sequence);
 
   while (true) {
-    const bool lacks_slot = free_slots_.empty();
-    const bool lacks_blocks = !FitsBlocks(sequence, donor, promised);
-    if (IsOver(tenant, tenant.blocks + sequence.blocks_missing, blocks)) return nullptr;
-    if (!lacks_slot && !lacks_blocks) return &sequence;
-    const auto victim =
-        std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* other) {
-          const TenantAccount& its = *other->tenant;
-          const bool goes_behind =
-              other->priority > sequence.priority ||
-              (other->priority == sequence.priority && FairQueue::GoesBefore(tenant, its));
-          return goes_behind && ((lacks_slot && IsOver(its, its.running, slots)) ||
-                                 (lacks_blocks && IsOver(its, its.blocks, blocks)));
-        });
-    if (victim == running_.rend()) return nullptr;
-    promised -= BlocksToGrow(**victim);
-    Preempt(**victim, draft);
+    std::optional<CachedPrefix> found = FitBlocks(sequence, donor, promised);
+    if (HoldsTooMuch(tenant, sequence.blocks_missing)) return nullptr;
+    if (!free_slots_.empty() && found.has_value()) {
+      prefix = *std::move(found);
+      return &sequence;
+    }
+    Sequence* const victim = FindVictim(sequence, promised);
+    if (victim == nullptr) return nullptr;
+    Promise(*victim, -1, promised);
+    Preempt(*victim, draft);
   }
+}
+
+// Returns the last running sequence that goes behind this one in the queue and whose tenant is over
+// its share of what this one lacks, or null.
+Sequence* Scheduler::FindVictim(const Sequence& sequence, const BlockCounts& promised) const {
+  const bool lacks_slot = free_slots_.empty();
+  const auto is_over = [&](const TenantAccount& its) {
+    if (lacks_slot && IsOver(its, its.running, options_.limits.max_num_seqs)) return true;
+    for (int i = 0; i < pools_.size(); ++i) {
+      if (Lacks(sequence, i, promised) && IsOver(its, its.blocks[i], pools_.total(i))) return true;
+    }
+    return false;
+  };
+  const auto victim = std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* other) {
+    const TenantAccount& its = *other->tenant;
+    const bool goes_behind =
+        other->priority > sequence.priority ||
+        (other->priority == sequence.priority && FairQueue::GoesBefore(*sequence.tenant, its));
+    return goes_behind && is_over(its);
+  });
+  return victim == running_.rend() ? nullptr : *victim;
 }
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "scheduler/block_tables.h"
 #include "scheduler/sequence_request.h"
 
 namespace millrace {
@@ -20,7 +21,8 @@ struct TenantAccount;
 // The live sequences of one prompt (a request's n choices). The first to be admitted prefills the
 // prompt. Until it has, the others are parked when their turn comes, so that they block no other
 // request. Then they return to the queue, and start from the running sequence's blocks: they share
-// all full blocks and copy the last, partial one.
+// all full blocks and copy the last, partial one. If it has given back blocks behind a window that
+// they would read, the next of them computes what the prefix cache lacks.
 struct PromptGroup {
   uint64_t id;
   std::vector<Sequence*> members;
@@ -63,16 +65,16 @@ struct Sequence {
 
   // In flight.
   int32_t rows_in_flight = 0;
-  int32_t foreseen = 0;          // the first of these that sample: `tokens` has theirs already
-  int32_t tokens_in_flight = 0;  // sampled by the rows after those
-  StepId sampled_by = 0;         // the last step that samples for it
-  std::deque<std::shared_ptr<LateMask>> late_masks;  // of these rows, not yet set, oldest first
+  int32_t foreseen = 0;             // the first of these that sample: `tokens` has theirs already
+  int32_t tokens_in_flight = 0;     // sampled by the rows after those
+  StepId sampled_by = 0;            // the last step that samples for it
+  std::deque<LateMask> late_masks;  // of these rows, not yet known, oldest first
 
   // While running.
   std::optional<SlotId> slot;
-  std::vector<BlockId> blocks;
-  int32_t blocks_told = 0;  // leading blocks that plans have named; 0: none has begun the slot
-  int32_t computed = 0;     // planned: positions whose keys and values are in `blocks`
+  BlockTables tables;
+  int32_t blocks_told = 0;  // leading places that plans have named; 0: none has begun the slot
+  int32_t computed = 0;     // planned: positions whose state is in `tables`
   int32_t prefill_end = 0;  // below it, prefill (or recompute); from it on, decode
   int32_t blocks_committed =
       0;  // leading blocks that need not be looked at for publishing any more
@@ -80,7 +82,7 @@ struct Sequence {
   StepId prompt_step = 0;
 
   // While waiting at the head for blocks: what the last look at the prefix cache found.
-  int32_t blocks_missing = 0;
+  BlockCounts blocks_missing;  // empty: there was none
   int32_t blocks_found = 0;
   bool parked = false;  // in group->parked
 

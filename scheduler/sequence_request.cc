@@ -10,8 +10,14 @@ namespace millrace {
 
 int64_t MaxNewTokens(int64_t prompt_tokens, const StepLimits& limits) {
   // The last token is never an input, so its keys and values need no memory.
-  const int64_t capacity = int64_t{limits.num_blocks} * limits.block_size + 1;
-  return std::min<int64_t>(limits.max_model_len, capacity) - prompt_tokens;
+  int64_t most = limits.max_model_len;
+  for (int i = 0; i < limits.state.num_groups(); ++i) {
+    if (limits.state.Paged(i) == nullptr) continue;
+    // A group with a window holds any length if it holds the window.
+    if (limits.state.BlocksAtOnce(i, limits.max_model_len) <= limits.num_blocks[i]) continue;
+    most = std::min(most, int64_t{limits.num_blocks[i]} * limits.block_size() + 1);
+  }
+  return most - prompt_tokens;
 }
 
 absl::Status CheckFits(int64_t prompt_tokens, int64_t new_tokens, const StepLimits& limits) {
@@ -23,12 +29,17 @@ absl::Status CheckFits(int64_t prompt_tokens, int64_t new_tokens, const StepLimi
     return absl::OutOfRangeError(StrCat("the prompt has ", prompt_tokens, " tokens", more,
                                         ", but the model's length is ", limits.max_model_len));
   }
-  const int64_t inputs = prompt_tokens + std::max<int64_t>(new_tokens - 1, 0);
-  const int64_t blocks = (inputs + limits.block_size - 1) / limits.block_size;
-  if (blocks > limits.num_blocks) {
-    return absl::OutOfRangeError(StrCat("the prompt of ", prompt_tokens, " tokens and ", new_tokens,
-                                        " more need ", blocks,
-                                        " blocks of the KV cache, but it has ", limits.num_blocks));
+  const auto inputs = static_cast<int32_t>(prompt_tokens + std::max<int64_t>(new_tokens - 1, 0));
+  for (int i = 0; i < limits.state.num_groups(); ++i) {
+    const PagedState* const paged = limits.state.Paged(i);
+    if (paged == nullptr) continue;
+    const int32_t blocks = limits.state.BlocksAtOnce(i, inputs);
+    if (blocks <= limits.num_blocks[i]) continue;
+    return absl::OutOfRangeError(
+        StrCat("the prompt of ", prompt_tokens, " tokens and ", new_tokens, " more need ", blocks,
+               " blocks of the KV cache",
+               paged->window.has_value() ? StrCat(" for windows of ", *paged->window) : "",
+               ", but it has ", limits.num_blocks[i]));
   }
   return absl::OkStatus();
 }
@@ -54,7 +65,7 @@ absl::Status ValidateSequence(const SequenceRequest& request, const StepLimits& 
     return absl::InvalidArgumentError(
         StrCat("tenant.weight: is ", request.tenant.weight, ", must be 1 to ", kMaxTenantWeight));
   }
-  const size_t full_blocks = request.prompt.size() / limits.block_size;
+  const size_t full_blocks = request.prompt.size() / limits.block_size();
   if (prefix_caching && request.prompt_hashes.blocks.size() != full_blocks) {
     return absl::InvalidArgumentError(StrCat("prompt_hashes: has ",
                                              request.prompt_hashes.blocks.size(),

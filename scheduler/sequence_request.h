@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "plan/sampling_params.h"
+#include "plan/step_plan.h"
 #include "scheduler/block_hash.h"
-#include "scheduler/sampling_params.h"
-#include "scheduler/step_plan.h"
 
 namespace millrace {
 

@@ -47,8 +47,8 @@ SchedulerOptions Options(std::optional<Duration> itl_slo) {
   return {.limits = {.max_num_seqs = 16,
                      .max_num_batched_tokens = 2048,
                      .max_model_len = 8192,
-                     .num_blocks = 8192,
-                     .block_size = 16,
+                     .num_blocks = {8192},
+                     .state = StateLayout::OnePool(16),
                      .vocab_size = 1000},
           .prefix_caching = false,
           .itl_slo = itl_slo};

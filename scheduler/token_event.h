@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "plan/step_plan.h"
 #include "scheduler/sequence_request.h"
-#include "scheduler/step_plan.h"
 
 namespace millrace {
 

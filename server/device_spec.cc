@@ -34,6 +34,7 @@ CudaSpec MakeCudaSpec(const Settings& settings) {
   spec.dummy_weights = settings.load_format == LoadFormat::kDummy;
   spec.skewed_routers = settings.bench_routing == Routing::kReal;
   spec.enforce_eager = settings.enforce_eager;
+  spec.graph_tokens = settings.graph_tokens;
   spec.portable_kernels = settings.kernels == KernelSet::kPortable;
   spec.cublaslt_linears = settings.gemm == Gemm::kCublasLt;
   spec.step_timeout = settings.step_timeout;

@@ -37,11 +37,11 @@ void LimitConnections(HttpLimits& limits, size_t share) {
 // Returns what all listeners of HTTP have in common.
 HttpOptions MakeBaseOptions(const Settings& settings, size_t share_of_descriptors) {
   HttpOptions http;
-  http.allowed_hosts = settings.allowed_hosts;
   http.unknown_fields = settings.unknown_fields;
   http.auto_tool_choice = settings.enable_auto_tool_choice;
   http.limits.connections = static_cast<size_t>(settings.max_connections);
   http.limits.header_timeout = absl::FromChrono(settings.header_timeout);
+  http.limits.write_timeout = absl::FromChrono(settings.unread_timeout);
   http.limits.ping_interval = absl::FromChrono(settings.sse_ping_interval);
   LimitConnections(http.limits, share_of_descriptors);
   return http;
@@ -73,6 +73,7 @@ HttpOptions MakeHttpOptions(const Settings& settings, TlsServer* tls) {
   http.host = settings.host;
   http.port = static_cast<uint16_t>(settings.http_port);
   http.listens = !SharesPort(settings);
+  http.allowed_hosts = settings.allowed_hosts;
   http.allowed_origins = settings.allowed_origins;
   // Clients of other machines cannot reach it.
   if (IsLoopback(settings.host) && settings.admin_port != 0) {
@@ -88,6 +89,8 @@ HttpOptions MakeAdminOptions(const Settings& settings) {
   admin.admin = true;
   admin.host = "127.0.0.1";
   admin.port_setting = "admin-port";
+  admin.hosts_setting = "admin-allowed-hosts";
+  admin.allowed_hosts = settings.admin_allowed_hosts;
   admin.port = static_cast<uint16_t>(settings.admin_port);
   return admin;
 }
@@ -98,6 +101,8 @@ HttpOptions MakeMetricsOptions(const Settings& settings) {
   metrics.host = settings.metrics_host;
   metrics.host_setting = "metrics-host";
   metrics.port_setting = "metrics-port";
+  metrics.hosts_setting = "metrics-allowed-hosts";
+  metrics.allowed_hosts = settings.metrics_allowed_hosts;
   metrics.port = static_cast<uint16_t>(settings.metrics_port);
   return metrics;
 }
@@ -114,6 +119,7 @@ GrpcOptions MakeGrpcOptions(const Settings& settings, TlsServer* tls) {
   grpc.limits.streams = static_cast<size_t>(settings.grpc_max_streams);
   grpc.limits.handshake_timeout = settings.header_timeout;
   grpc.limits.header_timeout = settings.header_timeout;
+  grpc.limits.write_timeout = settings.unread_timeout;
   return grpc;
 }
 

@@ -60,6 +60,9 @@ class Frontend {
   // Returns what the server does before it is ready, "fetching org/name: 34 % of 1200 MiB"; may be
   // empty.
   virtual std::string loading() const { return ""; }
+  // Returns the settings whose files could not be read the last time, so that what was read before
+  // stays in force.
+  virtual std::vector<std::string> stale_files() const { return {}; }
   // Returns false if an engine is stalled or failed.
   virtual bool live() const = 0;
   // Returns whether --drain-delay is over: running streams finish, new work is refused.

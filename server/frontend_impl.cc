@@ -1,6 +1,8 @@
 #include "server/frontend_impl.h"
 
 #include <openssl/crypto.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
 
 #include "absl/strings/match.h"
 #include "base/strings.h"
@@ -70,6 +72,27 @@ std::vector<std::string> FrontendImpl::names(const ServedModel& model) const {
   return names;
 }
 
+void FrontendImpl::Follow(FileReading& reading) {
+  prometheus::Gauge& gauge =
+      prometheus::BuildGauge()
+          .Name("millrace_file_stale")
+          .Help("1 while the setting's file cannot be read, and what was read before stays.")
+          .Register(metrics_.registry())
+          .Add({{"setting", reading.setting()}});
+  reading.OnChange([&gauge](bool failing) { gauge.Set(failing ? 1 : 0); });
+  const std::lock_guard lock(files_mutex_);
+  files_.push_back(&reading);
+}
+
+std::vector<std::string> FrontendImpl::stale_files() const {
+  std::vector<std::string> settings;
+  const std::lock_guard lock(files_mutex_);
+  for (const FileReading* reading : files_) {
+    if (reading->failing()) settings.push_back(reading->setting());
+  }
+  return settings;
+}
+
 bool FrontendImpl::live() const {
   for (const ServedModel* model : models()) {
     if (model->health() != Health::kServing) return false;
@@ -80,6 +103,7 @@ bool FrontendImpl::live() const {
 void FrontendImpl::SetKeyRing(std::unique_ptr<KeyRing> ring) {
   ring_ = std::move(ring);
   metrics_.SetTenants([ring = ring_.get()] { return ring->tenants(); });
+  Follow(ring_->reading());
 }
 
 absl::Status FrontendImpl::Authorize(const Credentials& shown, Scope scope,

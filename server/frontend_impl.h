@@ -5,12 +5,14 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/file_reading.h"
 #include "base/load_progress.h"
 #include "base/sha256.h"
 #include "engine/metrics.h"
@@ -26,6 +28,9 @@ class FrontendImpl final : public Frontend {
 
   // Adds the keys of a file. Call before the endpoints open.
   void SetKeyRing(std::unique_ptr<KeyRing> ring);
+
+  // Follows the readings of a file, or of some, which outlive the endpoints.
+  void Follow(FileReading& reading);
 
   // Adds a model, and further names of it. Call before SetReady. The model outlives the endpoints.
   void AddModel(ServedModel* model, const std::vector<std::string>& aliases = {});
@@ -43,6 +48,7 @@ class FrontendImpl final : public Frontend {
   bool ready() const override { return takes_work() && !leaving_; }
   bool takes_work() const override { return started_ && !draining_ && live(); }
   std::string loading() const override { return started_ ? "" : progress_.Describe(); }
+  std::vector<std::string> stale_files() const override;
   bool live() const override;
   bool draining() const override { return draining_; }
   bool leaving() const override { return leaving_; }
@@ -53,8 +59,11 @@ class FrontendImpl final : public Frontend {
   Metrics& metrics() override { return metrics_; }
 
  private:
+  Metrics metrics_;  // outlives the followed files' threads, which tell it of their readings
   std::vector<Sha256Digest> keys_;  // which may all, and have no tenant
   std::unique_ptr<KeyRing> ring_;   // null: none
+  mutable std::mutex files_mutex_;
+  std::vector<FileReading*> files_;  // guarded by files_mutex_
   // Constant once started_.
   std::vector<std::pair<std::string, ServedModel*>> names_;  // in the order of their declaration
   std::map<std::string, ServedModel*, std::less<>> models_;  // by each name
@@ -62,7 +71,6 @@ class FrontendImpl final : public Frontend {
   std::atomic<bool> started_ = false;
   std::atomic<bool> leaving_ = false;
   std::atomic<bool> draining_ = false;
-  Metrics metrics_;
 };
 
 }  // namespace millrace

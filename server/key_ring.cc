@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <fstream>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "base/file_stamp.h"
 #include "base/log.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "formats/json.h"
@@ -194,7 +193,9 @@ KeyRing::KeyRing(std::string path, bool shared_cache, bool certificates, const C
     : path_(std::move(path)),
       shared_cache_(shared_cache),
       certificates_(certificates),
-      clock_(clock) {}
+      clock_(clock),
+      reading_("keys", "the keys stay as they were, and one that was revoked since still opens",
+               clock) {}
 
 KeyRing::~KeyRing() {
   {
@@ -244,14 +245,12 @@ std::vector<std::shared_ptr<const Tenant>> KeyRing::tenants() const {
 }
 
 absl::Status KeyRing::Read() {
-  std::ifstream file(path_, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || text.str().size() > kMostBytes) {
+  const absl::StatusOr<std::string> text = ReadRegularFile(path_, kMostBytes);
+  if (!text.ok()) {
     return absl::InvalidArgumentError(
-        StrCat("keys: cannot read ", path_, " as a file of at most ", kMostBytes, " bytes"));
+        StrCat("keys: cannot read ", path_, ": ", std::string(text.status().message())));
   }
-  absl::StatusOr<KeyTable> table = Parse(text.str());
+  absl::StatusOr<KeyTable> table = Parse(*text);
   if (!table.ok()) return Annotate(table.status(), StrCat("keys: ", path_));
   auto shared = std::make_shared<const KeyTable>(*std::move(table));
   std::lock_guard lock(mutex_);
@@ -311,7 +310,6 @@ absl::Status KeyRing::AddEntry(const JsonFields& fields, std::set<std::string>& 
 
 void KeyRing::Follow() {
   SteadyTime again = SteadyTime::max();
-  std::string said;
   std::unique_lock lock(mutex_);
   while (!stop_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
     lock.unlock();
@@ -319,12 +317,8 @@ void KeyRing::Follow() {
       stamp_ = std::move(stamp);
       const absl::Status status = Read();
       again = status.ok() ? SteadyTime::max() : clock_.Now() + kPause;
-      if (status.ok()) {
-        kLog.Info("keys: read again");
-      } else if (status.message() != said) {
-        kLog.Error("the keys stay as they were: ", std::string(status.message()));
-      }
-      said = std::string(status.message());
+      if (status.ok()) kLog.Info("keys: read again");
+      reading_.Report(status);
     }
     lock.lock();
   }

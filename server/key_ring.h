@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/file_reading.h"
 #include "base/sha256.h"
 #include "engine/tenant.h"
 #include "server/frontend.h"
@@ -41,7 +42,7 @@ class KeyRing {
   // Reads the file, and again within half a second after each change. `shared_cache`: tenants that
   // name no cache_salt share the prefix cache. InvalidArgument names the entry and the field.
   // `certificates`: clients show some, so that entries may name them.
-  // A later reading that fails is logged and repeated every 30 s, and the keys stay as they were.
+  // A later reading that fails is repeated every 30 s, and the keys stay as they were.
   static absl::StatusOr<std::unique_ptr<KeyRing>> Open(std::string path, bool shared_cache,
                                                        bool certificates = false,
                                                        const Clock& clock = Clock::Real());
@@ -58,6 +59,9 @@ class KeyRing {
   // first that an entry names counts.
   absl::Status AuthorizeCertificate(std::span<const std::string> identities, Scope scope,
                                     std::shared_ptr<const Tenant>* tenant) const;
+
+  // The state of the readings after the first.
+  FileReading& reading() { return reading_; }
 
   // Returns the tenants of the last reading.
   std::vector<std::shared_ptr<const Tenant>> tenants() const;
@@ -84,6 +88,8 @@ class KeyRing {
   };
   std::map<std::string, Known, std::less<>> known_;
   std::string stamp_;
+
+  FileReading reading_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable stop_;

@@ -21,6 +21,7 @@
 #include "base/event.h"
 #include "base/fault_points.h"
 #include "base/log.h"
+#include "base/memory_trimmer.h"
 #include "base/status.h"
 #include "config/load.h"
 #include "executors/factory.h"
@@ -28,7 +29,7 @@
 #include "server/bench/bench.h"
 #include "server/chat/chat.h"
 #include "server/doctor/doctor.h"
-#include "server/doctor/memory_plan.h"
+#include "server/doctor/memory_report.h"
 #include "server/health.h"
 #include "server/local_models.h"
 #include "server/model_location.h"
@@ -115,10 +116,10 @@ int Bench(const Startup& startup) {
 absl::StatusOr<bool> DryRun(Settings settings) {
   settings.offline = true;  // A plan does not fetch gigabytes.
   MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings));
-  const absl::StatusOr<MemoryPlan> plan = PlanMemory(settings, path);
-  if (!plan.ok()) return ExplainModelError(settings, path, plan.status());
-  std::fputs(MemoryPlanText(*plan).c_str(), stdout);
-  return plan->fits();
+  const absl::StatusOr<MemoryReport> report = ReportMemory(settings, path);
+  if (!report.ok()) return ExplainModelError(settings, path, report.status());
+  std::fputs(MemoryReportText(*report).c_str(), stdout);
+  return report->fits();
 }
 
 int Chat(Startup startup) {
@@ -210,6 +211,7 @@ int Serve(const Startup& startup, const Reloader::Load& load) {
     kLog.Error(std::string(status.message()));
     End(EXIT_FAILURE);
   }
+  const MemoryTrimmer trimmer;
   if (startup.settings.node_rank > 0) {
     guard.reset();
     return Follow(startup.settings, stop);
@@ -239,17 +241,17 @@ int Serve(const Startup& startup, const Reloader::Load& load) {
   started = true;
   guard.reset();
   reloader.Connect(
-      [&server](const std::vector<std::string>& hosts) {
-        return (*server)->SetAllowedHosts(hosts);
-      },
+      [&server](const Settings& settings) { return (*server)->SetAllowedHosts(settings); },
       [&server] { (*server)->ReloadCertificates(); });
+  (*server)->Follow(reloader.reading());
   end.Wait();
-  reloader.Disconnect();
+  const bool free = reloader.Disconnect(kLastWords);
   if (!failed) (*server)->Drain();
   if (failed) {
     (*server)->CloseAfterFailure();
     End(EX_SOFTWARE);
   }
+  if (!free) End(EXIT_SUCCESS);  // a reload hangs, and has the server
   EndEvenIfTheDeviceHangs(EXIT_SUCCESS);
   server->reset();
   FlushLogs(std::chrono::seconds(1));
@@ -260,7 +262,7 @@ int Serve(const Startup& startup, const Reloader::Load& load) {
 // which the C library would give back to the system and fault in again, page by page, each time.
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
-  mallopt(M_TRIM_THRESHOLD, 16 << 20);
+  mallopt(M_TRIM_THRESHOLD, 4 << 20);
 }
 
 int Run(int argc, char** argv) {
@@ -281,7 +283,8 @@ int Run(int argc, char** argv) {
   if (startup->command == Command::kBench) return Bench(*startup);
   if (startup->command == Command::kChat) return Chat(*std::move(startup));
   if (startup->command != Command::kServe || startup->settings.dry_run) return RunCommand(*startup);
-  return Serve(*startup, [argc, argv] { return LoadSettings(argc, argv); });
+  // A reload waits for nobody who writes a pipe.
+  return Serve(*startup, [argc, argv] { return LoadSettings(argc, argv, Pipes::kRefuse); });
 }
 
 }  // namespace

@@ -25,7 +25,7 @@
 #include "engine/text_set.h"
 #include "executors/factory.h"
 #include "server/device_spec.h"
-#include "server/doctor/memory_plan.h"
+#include "server/doctor/memory_report.h"
 #include "server/endpoint_options.h"
 #include "server/guard/listen.h"
 #include "server/key_ring.h"
@@ -109,11 +109,12 @@ std::string Describe(const EngineInfo& info) {
   if (!defaults.empty()) {
     kLog.Info("requests that do not say it are sampled with: ", JoinList(defaults));
   }
-  const int64_t cached = int64_t{info.num_blocks} * info.block_size;
-  if (info.embedding_size == 0 && cached < info.max_model_len) {
-    kLog.Warning(
-        "the KV cache holds ", cached, " tokens, fewer than a sequence of ", info.max_model_len,
-        " has: longer ones are refused; raise --kv-cache-memory, or lower --max-model-len");
+  if (info.embedding_size == 0 && info.longest_sequence < info.max_model_len) {
+    // The last token is in no cache.
+    kLog.Warning("the KV cache holds ", info.longest_sequence - 1,
+                 " tokens, fewer than a sequence of ", info.max_model_len,
+                 " has: longer ones are refused; raise --kv-cache-memory, or lower "
+                 "--max-model-len");
   }
   return absl::StrCat(info.model_name, " (", info.architecture, ", at most ", info.max_model_len,
                       " tokens, ", info.num_blocks, " KV blocks of ", info.block_size, ")");
@@ -149,6 +150,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings, 
     MILLRACE_ASSIGN_OR_RETURN(server->tls_,
                               TlsServer::Open(TlsFilesOf(settings), ShareOfCores(8, 1, 4),
                                               server->frontend_.metrics().registry()));
+    server->frontend_.Follow(server->tls_->reading());
   }
   const auto begin_serving = [&]() -> absl::Status {
     auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
@@ -206,6 +208,7 @@ absl::Status Server::MeetNodes(NodeEvents events, const std::atomic<bool>& stop)
   if (settings_.nnodes == 1) return absl::OkStatus();
   frontend_.progress().Begin("waiting for the other nodes");
   MILLRACE_ASSIGN_OR_RETURN(nodes_, JoinNodes(settings_, std::move(events), stop));
+  if (FileReading* const reading = nodes_->reading()) frontend_.Follow(*reading);
   return absl::OkStatus();
 }
 
@@ -261,10 +264,15 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
 }
 
 absl::Status Server::OpenEndpoints() {
-  http_ = std::make_unique<HttpServer>(frontend_, MakeHttpOptions(settings_, tls_.get()));
+  outputs_ = std::make_shared<OutputBudget>(static_cast<uint64_t>(settings_.answer_memory),
+                                            &frontend_.metrics().registry());
+  HttpOptions http = MakeHttpOptions(settings_, tls_.get());
+  http.outputs = outputs_;
+  http_ = std::make_unique<HttpServer>(frontend_, std::move(http));
   MILLRACE_ASSIGN_OR_RETURN(ports_.http, http_->Start());
 
   HttpOptions admin = MakeAdminOptions(settings_);
+  admin.outputs = outputs_;
   // The way of SIGTERM, once: a second signal would end the process at once.
   admin.drain = [this] {
     if (!drain_asked_.exchange(true) && !frontend_.draining()) kill(getpid(), SIGTERM);
@@ -273,13 +281,16 @@ absl::Status Server::OpenEndpoints() {
   MILLRACE_ASSIGN_OR_RETURN(ports_.admin, admin_->Start());
 
   if (!settings_.metrics_host.empty()) {
-    metrics_ = std::make_unique<HttpServer>(frontend_, MakeMetricsOptions(settings_));
+    HttpOptions metrics = MakeMetricsOptions(settings_);
+    metrics.outputs = outputs_;
+    metrics_ = std::make_unique<HttpServer>(frontend_, std::move(metrics));
     MILLRACE_ASSIGN_OR_RETURN(ports_.metrics, metrics_->Start());
   }
 
   const StartupWatch watch("gRPC", kLongestGrpcStart);
-  MILLRACE_ASSIGN_OR_RETURN(grpc_,
-                            GrpcServer::Start(frontend_, MakeGrpcOptions(settings_, tls_.get())));
+  GrpcOptions grpc = MakeGrpcOptions(settings_, tls_.get());
+  grpc.outputs = outputs_;
+  MILLRACE_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(frontend_, grpc));
   ports_.grpc = grpc_->port();
   return SharesPort(settings_) ? OpenSharedPort() : absl::OkStatus();
 }
@@ -294,11 +305,16 @@ absl::Status Server::OpenSharedPort() {
   return absl::OkStatus();
 }
 
-absl::Status Server::SetAllowedHosts(const std::vector<std::string>& hosts) {
-  for (const std::unique_ptr<HttpServer>* endpoint : {&http_, &admin_, &metrics_}) {
-    if (*endpoint != nullptr) MILLRACE_RETURN_IF_ERROR((*endpoint)->SetAllowedHosts(hosts));
+absl::Status Server::SetAllowedHosts(const Settings& settings) {
+  // A list that is wrong changes no other one.
+  MILLRACE_RETURN_IF_ERROR(admin_->CheckAllowedHosts(settings.admin_allowed_hosts));
+  if (metrics_ != nullptr) {
+    MILLRACE_RETURN_IF_ERROR(metrics_->CheckAllowedHosts(settings.metrics_allowed_hosts));
   }
-  return absl::OkStatus();
+  MILLRACE_RETURN_IF_ERROR(http_->SetAllowedHosts(settings.allowed_hosts));
+  MILLRACE_RETURN_IF_ERROR(admin_->SetAllowedHosts(settings.admin_allowed_hosts));
+  if (metrics_ == nullptr) return absl::OkStatus();
+  return metrics_->SetAllowedHosts(settings.metrics_allowed_hosts);
 }
 
 void Server::ReloadCertificates() {

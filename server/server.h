@@ -14,6 +14,7 @@
 #include "nodes/node_group.h"
 #include "server/frontend_impl.h"
 #include "server/grpc/grpc_server.h"
+#include "server/guard/output_budget.h"
 #include "server/guard/shared_port.h"
 #include "server/http/http_server.h"
 #include "server/node.h"
@@ -48,8 +49,13 @@ class Server {
   // the remainder, and closes the endpoints. Called once.
   void Drain();
 
-  // Sets the hosts that requests may name from now on. InvalidArgument: one is not a host.
-  absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);
+  // Sets the hosts that requests may name from now on, of each listener its own, as these settings
+  // have them. InvalidArgument: one is not a host.
+  absl::Status SetAllowedHosts(const Settings& settings);
+
+  // Shows in metrics and /readyz whether what `reading` is of could be read. It outlives the
+  // server.
+  void Follow(FileReading& reading) { frontend_.Follow(reading); }
 
   // Reads the certificate's files again; without TLS it does nothing.
   void ReloadCertificates();
@@ -78,7 +84,8 @@ class Server {
   std::unique_ptr<NodeGroup> nodes_;      // null: this is the only one
   std::unique_ptr<OtlpExporter> traces_;  // null without --otlp-traces-endpoint
   std::unique_ptr<ServedModel> model_;
-  std::unique_ptr<TlsServer> tls_;  // null: HTTP and gRPC are plain
+  std::unique_ptr<TlsServer> tls_;         // null: HTTP and gRPC are plain
+  std::shared_ptr<OutputBudget> outputs_;  // of all endpoints
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> admin_;
   std::unique_ptr<HttpServer> metrics_;  // null without --metrics-host

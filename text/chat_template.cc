@@ -65,7 +65,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source, Specia
 template <typename Json>
 absl::StatusOr<std::string> ChatTemplate::Render(const Json& messages, const Json& extra,
                                                  const ChatTemplateOptions& options) const {
-  jinja::Budget budget(limits_, *options.clock, options.deadline);
+  jinja::Budget budget(limits_, *options.clock, options.deadline, options.cancelled);
   // transformers passes these whether they are given or not.
   jinja::Variables variables = {{"add_generation_prompt", options.add_generation_prompt},
                                 {"documents", jinja::None()},

@@ -7,6 +7,7 @@
 #ifndef MILLRACE_TEXT_CHAT_TEMPLATE_H_
 #define MILLRACE_TEXT_CHAT_TEMPLATE_H_
 
+#include <atomic>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -39,6 +40,7 @@ struct ChatTemplateOptions {
   absl::TimeZone zone = absl::UTCTimeZone();
   // Rendering ends with DeadlineExceeded when the clock reaches this.
   SteadyTime deadline = SteadyTime::max();
+  const std::atomic<bool>* cancelled = nullptr;  // looked at often; set: it ends with Cancelled
   const Clock* clock = &Clock::Real();
 };
 

@@ -12,10 +12,6 @@ namespace {
 
 constexpr double kMsPerSecond = 1000;
 
-int64_t BlocksOf(int64_t tokens, int64_t block_size) {
-  return (tokens + block_size - 1) / block_size;
-}
-
 // Runs a length once. What spoils it is added to `void_because`, once.
 absl::StatusOr<OfflineRun> RunOnce(OfflineEngine& engine, const BenchPoint& point, int32_t output,
                                    const MeasureOptions& options, PromptSource& source,
@@ -89,11 +85,16 @@ absl::Status CheckPoint(const BenchPoint& point, const ModelInfo& model) {
         absl::StrCat(point.input, " prompt tokens and ", point.outputs.back(),
                      " generated ones are more than --max-model-len (", limits.max_model_len, ")"));
   }
-  const int64_t blocks = point.batch * BlocksOf(tokens, limits.block_size);
-  if (blocks > limits.num_blocks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(point.batch, " sequences of ", tokens, " tokens take ", blocks,
-                     " KV blocks, and there are ", limits.num_blocks));
+  const auto length = static_cast<int32_t>(tokens);
+  for (int group = 0; group < limits.state.num_groups(); ++group) {
+    const PagedState* const pages = limits.state.Paged(group);
+    if (pages == nullptr) continue;
+    const int64_t blocks = int64_t{point.batch} * limits.state.BlocksAtOnce(group, length);
+    if (blocks <= limits.num_blocks[group]) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        point.batch, " sequences of ", tokens, " tokens take ", blocks, " KV blocks",
+        pages->window.has_value() ? absl::StrCat(" for windows of ", *pages->window) : "",
+        ", and there are ", limits.num_blocks[group]));
   }
   return absl::OkStatus();
 }

@@ -118,9 +118,16 @@ TEST(MeasureTest, WhatDoesNotFitIsRefusedWithBothNumbers) {
   EXPECT_EQ(error({1, 250, {2, 7}}),
             "250 prompt tokens and 7 generated ones are more than --max-model-len (256)");
   ModelInfo small = model;
-  small.limits.num_blocks = 8;
+  small.limits.num_blocks = {8};
   EXPECT_EQ(CheckPoint({2, 64, {1}}, small).message(),
             "2 sequences of 65 tokens take 10 KV blocks, and there are 8");
+  // A window of 20 lies in three blocks of 16.
+  small.limits.num_blocks = {10, 6};
+  small.limits.state.groups.push_back(PagedState{.window = 20});
+  EXPECT_TRUE(CheckPoint({2, 64, {1}}, small).ok());
+  small.limits.num_blocks = {10, 5};
+  EXPECT_EQ(CheckPoint({2, 64, {1}}, small).message(),
+            "2 sequences of 65 tokens take 6 KV blocks for windows of 20, and there are 5");
 }
 
 TEST(MeasureTest, PromptsDifferFromTheFirstTokenAndStayInTheVocabulary) {

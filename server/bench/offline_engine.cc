@@ -22,7 +22,7 @@ OfflineEngine::OfflineEngine(std::unique_ptr<Scheduler> scheduler,
       executor_(*executor),
       defaults_({.limits = info_.limits,
                  .prefix_caching = prefix_caching,
-                 .cache_root = CacheRoot({info_.digest, info_.kv.type})}),
+                 .cache_root = CacheRoot({info_.digest, info_.kv_type})}),
       loop_(std::move(scheduler), std::move(executor), clock_, this, {this}) {
   loop_.Start();
 }

@@ -1,11 +1,11 @@
 #include "server/bench/peer_figures.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/regular_file.h"
+#include "base/strings.h"
 
 namespace millrace {
 namespace {
@@ -45,11 +45,10 @@ std::optional<PeerPoint> OfLlamaBench(const Json& line) {
 }  // namespace
 
 absl::StatusOr<PeerFigures> PeerFigures::Read(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("peer: cannot read ", path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return Parse(text.str());
+  const absl::StatusOr<std::string> text = ReadRegularFile(path, size_t{64} << 20);
+  if (text.ok()) return Parse(*text);
+  return absl::Status(text.status().code(), StrCat("peer: cannot read ", path, ": ",
+                                                   std::string(text.status().message())));
 }
 
 absl::StatusOr<PeerFigures> PeerFigures::Parse(std::string_view text) {

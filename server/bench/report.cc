@@ -108,8 +108,8 @@ std::string ContextText(const BenchContext& context) {
   std::string text =
       absl::StrFormat("millraced %s, %s (%s): %.2f GB of weights, %d KV blocks of %d tokens (%s)\n",
                       context.version, context.model_name, model.architecture,
-                      static_cast<double>(model.weight_bytes) / kBytesPerGb, model.kv.num_blocks,
-                      model.kv.block_size, model.kv.type);
+                      static_cast<double>(model.weight_bytes) / kBytesPerGb,
+                      model.limits.context_blocks(), model.limits.block_size(), model.kv_type);
   absl::StrAppend(&text, context.machine.cpu, ", ", context.machine.cores, " cores");
   if (context.gpu.has_value()) {
     absl::StrAppend(&text, "; ", context.gpu->name, ", driver ", context.gpu->driver);
@@ -277,9 +277,9 @@ Json ToJson(const BenchContext& context, const std::vector<MeasuredPoint>& point
            {{"name", context.model_name},
             {"architecture", model.architecture},
             {"weight_bytes", model.weight_bytes},
-            {"kv_type", model.kv.type},
-            {"kv_block_size", model.kv.block_size},
-            {"kv_blocks", model.kv.num_blocks}}},
+            {"kv_type", model.kv_type},
+            {"kv_block_size", model.limits.block_size()},
+            {"kv_blocks", model.limits.context_blocks()}}},
           {"machine", {{"cpu", context.machine.cpu}, {"cores", context.machine.cores}}},
           {"gpu", ToJson(context.gpu)},
           {"start",

@@ -20,7 +20,7 @@
 #include "hub/hub.h"
 #include "server/doctor/gpu_driver.h"
 #include "server/doctor/machine_memory.h"
-#include "server/doctor/memory_plan.h"
+#include "server/doctor/memory_report.h"
 #include "server/doctor/start_checks.h"
 #include "server/model_location.h"
 
@@ -199,20 +199,23 @@ class Examination {
     Add(Verdict::kOk, "model",
         StrCat(*path, ": ", model->config.architecture, ", ", model->config.num_layers(),
                " layers"));
-    if (settings_.max_model_len > model->config.context_length) {
+    const bool too_long = settings_.max_model_len > model->config.context_length;
+    if (too_long) {
       Add(Verdict::kError, "max-model-len",
           StrCat(settings_.max_model_len, " is more than the model's ",
                  model->config.context_length),
           "lower it, or leave it out");
     }
     Add(Verdict::kUnknown, "loading",
-        "the numbers in the weights, and whether the device computes all of the model, are not "
-        "checked");
+        settings_.device == Device::kTorch
+            ? "the numbers in the weights, and whether the device computes all of the model, are "
+              "not checked"
+            : "the numbers in the weights are not checked");
     CheckText(*path);
-    if (settings_.device != Device::kTorch) {
-      CheckMemory(*path);
-    } else {
+    if (settings_.device == Device::kTorch) {
       Add(Verdict::kUnknown, "memory", "what LibTorch takes is not checked");
+    } else if (!too_long && (settings_.device != Device::kCuda || CudaKernelTable().ok())) {
+      CheckMemory(*path);
     }
   }
 
@@ -260,20 +263,23 @@ class Examination {
   }
 
   void CheckMemory(const std::string& path) {
-    const absl::StatusOr<MemoryPlan> plan = PlanMemory(settings_, path);
-    if (!plan.ok()) {
-      Add(Verdict::kError, "memory", Message(plan.status()), "take another model");
+    const absl::StatusOr<MemoryReport> report = ReportMemory(settings_, path);
+    if (!report.ok()) {
+      // The plan's dry run asks the device for everything that the model computes.
+      const bool refused = absl::IsUnimplemented(report.status());
+      Add(Verdict::kError, refused ? "model" : "memory", Message(report.status()),
+          "take another model, or other settings");
       return;
     }
-    const std::string needs = StrCat(plan->place, ": needs ", Mebibytes(plan->total));
-    if (!plan->available.has_value()) {
+    const std::string needs = StrCat(report->place, ": needs ", Mebibytes(report->total));
+    if (!report->available.has_value()) {
       Add(Verdict::kUnknown, "memory", StrCat(needs, ", and how much there is, is unknown"),
           "--dry-run lists the parts");
       return;
     }
     const std::string fact =
-        StrCat(needs, ", has ", Mebibytes(*plan->available), " ", plan->available_note);
-    if (plan->fits()) {
+        StrCat(needs, ", has ", Mebibytes(*report->available), " ", report->available_note);
+    if (report->fits()) {
       Add(Verdict::kOk, "memory", fact);
     } else {
       Add(Verdict::kError, "memory", fact,

@@ -7,14 +7,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "base/strings.h"
+#include "executors/factory.h"
+#include "executors/memory_plan.h"
+#include "formats/family_twins.h"
 #include "formats/gguf_test_util.h"
 #include "formats/hf_test_util.h"
+#include "formats/open_model.h"
+#include "server/device_spec.h"
 #include "server/doctor/machine_memory.h"
-#include "server/doctor/memory_plan.h"
+#include "server/doctor/memory_report.h"
 
 namespace millrace {
 namespace {
@@ -188,14 +197,16 @@ TEST_F(MachineMemoryTest, OfAnOldControlGroupInAContainer) {
   EXPECT_EQ(ReadMachineMemory(root_).usable(), 0u);
 }
 
-TEST(MemoryPlanTest, SaysWhatIsMissing) {
-  MemoryPlan plan{.place = "memory", .parts = {{"weights", 3 << 20, "llama"}}, .total = 3 << 20};
-  plan.available = 1 << 20;
-  EXPECT_FALSE(plan.fits());
-  EXPECT_THAT(MemoryPlanText(plan), HasSubstr("weights                         3.0 MiB  llama\n"));
-  EXPECT_THAT(MemoryPlanText(plan), HasSubstr("It does not fit: 2.0 MiB are missing."));
-  plan.available = 4 << 20;
-  EXPECT_THAT(MemoryPlanText(plan), HasSubstr("It fits.\n"));
+TEST(MemoryReportTest, SaysWhatIsMissing) {
+  MemoryReport report{
+      .place = "memory", .parts = {{"weights", 3 << 20, "llama"}}, .total = 3 << 20};
+  report.available = 1 << 20;
+  EXPECT_FALSE(report.fits());
+  EXPECT_THAT(MemoryReportText(report),
+              HasSubstr("weights                         3.0 MiB  llama\n"));
+  EXPECT_THAT(MemoryReportText(report), HasSubstr("It does not fit: 2.0 MiB are missing."));
+  report.available = 4 << 20;
+  EXPECT_THAT(MemoryReportText(report), HasSubstr("It fits.\n"));
 }
 
 uint64_t PlannedWeights(const std::string& path, Quantization quantization) {
@@ -204,14 +215,14 @@ uint64_t PlannedWeights(const std::string& path, Quantization quantization) {
   settings.block_size = 16;
   settings.kv_cache_memory = 1 << 20;
   settings.quantization = quantization;
-  const auto plan = PlanMemory(settings, path);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return plan.ok() ? plan->parts[0].bytes : 0;
+  const auto report = ReportMemory(settings, path);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? report->parts[0].bytes : 0;
 }
 
 // Types of fewer bits than the CPU's codes have take the codes' bytes, FP8 those of BF16.
-TEST(MemoryPlanTest, CountsWeightsAsTheCpuKeepsThem) {
-  const std::string path = StrCat(::testing::TempDir(), "memory_plan_test_", getpid());
+TEST(MemoryReportTest, CountsWeightsAsTheCpuKeepsThem) {
+  const std::string path = StrCat(::testing::TempDir(), "memory_report_weights_test_", getpid());
   std::vector<uint64_t> planned;
   TinyLlama model{.hidden = 256, .ffn = 256};
   for (const TensorType type : {TensorType::kIq2Xxs, TensorType::kQ2K, TensorType::kIq4Xs}) {
@@ -238,10 +249,112 @@ TEST(MemoryPlanTest, CountsWeightsAsTheCpuKeepsThem) {
   std::filesystem::remove(path + ".gguf");
 }
 
-TEST(MemoryPlanTest, RefusesWhatItCannotPlan) {
+// Where every layer has a window, a cache holds sequences that are longer than all its blocks.
+TEST(MemoryReportTest, WindowsHoldSequencesOfAnyLength) {
+  const std::string path = StrCat(::testing::TempDir(), "memory_report_windows_test_", getpid());
+  const FamilyTwin twin = FamilyTwinOf("mistral");
+  WriteTwinFolder(twin, path);
+  Settings settings = Fake();
+  settings.block_size = 16;
+  const auto note = [&](int64_t bytes) {
+    settings.kv_cache_memory = bytes;
+    const auto report = ReportMemory(settings, path);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report->parts.back().note;
+  };
+  constexpr int64_t kBlock = 3 * 2 * 2 * 32 * 16 * 2;  // 3 layers of 2 heads of 32, in 16 bits
+  // The window of 9 tokens is in two blocks at the most.
+  settings.device = Device::kCpu;
+  EXPECT_THAT(note(kBlock * 5), HasSubstr("80 tokens in blocks of 16, or 2 sequences of 256"));
+  EXPECT_THAT(note(kBlock), HasSubstr("16 tokens in blocks of 16; too few for one sequence"));
+  std::filesystem::remove_all(path);
+}
+
+// The parts are the executor's own plan, on however many ranks, and its groups of state a row each.
+TEST(MemoryReportTest, IsTheExecutorsPlan) {
+  const std::string path = StrCat(::testing::TempDir(), "memory_report_test_", getpid());
+  for (const std::string_view name : {"llama", "gemma3"}) {
+    const FamilyTwin twin = FamilyTwinOf(name);
+    WriteTwinFolder(twin, path);
+    for (const int ranks : {1, 2}) {
+      SCOPED_TRACE(StrCat(name, " on ", ranks, " ranks"));
+      Settings settings = Fake();
+      settings.device = Device::kCpu;
+      settings.block_size = 16;
+      settings.max_model_len = twin.max_model_len;
+      settings.tensor_parallel_size = ranks;
+      settings.kv_cache_memory = 4 << 20;
+      const auto report = ReportMemory(settings, path);
+      ASSERT_TRUE(report.ok()) << report.status();
+      const absl::StatusOr<OpenedModel> model = OpenModel(path);
+      const auto plan = PlanMemory(*model, MakeDeviceSpec(settings));
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      std::map<std::string, uint64_t> rows;
+      for (const MemoryPart& part : report->parts) rows[part.name] += part.bytes;
+      EXPECT_EQ(rows["weights"], static_cast<uint64_t>(plan->weights));
+      EXPECT_EQ(rows["activations"], static_cast<uint64_t>(plan->activations));
+      EXPECT_EQ(rows["workspaces"], static_cast<uint64_t>(plan->workspaces));
+      EXPECT_EQ(rows["KV cache"] + rows["KV cache of windows"],
+                static_cast<uint64_t>(plan->StateBytes()));
+      EXPECT_EQ(rows["KV cache of windows"] > 0, plan->state.num_groups() > 1);
+      EXPECT_EQ(report->total, static_cast<uint64_t>(plan->BesideState() + plan->StateBytes()) +
+                                   rows["program and vocabulary"]);
+    }
+    std::filesystem::remove_all(path);
+  }
+}
+
+// Where no setting sizes the cache, the start takes the one that is reported.
+TEST(MemoryReportTest, SizesTheCache) {
+  const std::string path = StrCat(::testing::TempDir(), "memory_report_sizes_test_", getpid());
+  const FamilyTwin twin = FamilyTwinOf("gemma3");
+  WriteTwinFolder(twin, path);
+  Settings settings = Fake();
+  settings.device = Device::kCpu;
+  settings.block_size = 16;
+  settings.max_model_len = twin.max_model_len;
+  settings.max_num_seqs = 4;
+  settings.max_num_batched_tokens = 64;
+  settings.kv_cache_memory = 0;
+  const auto report = ReportMemory(settings, path);
+  ASSERT_TRUE(report.ok()) << report.status();
+  SizeKvCache(path, settings);
+  EXPECT_GT(settings.kv_cache_memory, 0);
+  const absl::StatusOr<OpenedModel> model = OpenModel(path);
+  const auto plan = PlanMemory(*model, MakeDeviceSpec(settings));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  uint64_t state = 0;
+  for (const MemoryPart& part : report->parts) {
+    if (part.name.starts_with("KV cache")) state += part.bytes;
+  }
+  EXPECT_EQ(static_cast<uint64_t>(plan->StateBytes()), state);
+  std::filesystem::remove_all(path);
+}
+
+TEST(MemoryReportTest, PlansGpusWhereTheServerHasThem) {
+  const std::string path =
+      StrCat(::testing::TempDir(), "memory_report_gpu_test_", getpid(), ".gguf");
+  TinyLlamaWriter({.hidden = 256, .ffn = 256}).Write(path);
+  Settings settings = Fake();
+  settings.device = Device::kCuda;
+  settings.block_size = 16;
+  settings.max_num_batched_tokens = 512;
+  settings.gpu_memory = int64_t{80} << 30;
+  const auto report = ReportMemory(settings, path);
+  if (CudaKernelTable().ok()) {
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_TRUE(report->fits());
+    EXPECT_EQ(report->place, "GPU memory");
+  } else {
+    EXPECT_THAT(report.status().message(), HasSubstr("cuda is not built into this server"));
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(MemoryReportTest, RefusesWhatItCannotPlan) {
   Settings settings = Fake();
   settings.device = Device::kTorch;
-  EXPECT_EQ(PlanMemory(settings, "x").status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(ReportMemory(settings, "x").status().code(), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace

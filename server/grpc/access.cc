@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/status.h"
 #include "base/strings.h"
 #include "engine/tenant.h"
 #include "server/grpc/callbacks.h"
@@ -31,10 +32,15 @@ absl::Status CallAccess::Authorize(const grpc::ServerContextBase& context, Scope
   return frontend_.Authorize(shown, scope, tenant);
 }
 
-std::string CallAccess::TenantOf(const grpc::ServerContextBase& context) const {
+absl::StatusOr<std::string> CallAccess::Admit(const grpc::ServerContextBase& context,
+                                              Scope scope) const {
   std::shared_ptr<const Tenant> tenant;
-  if (!Authorize(context, Scope::kAny, &tenant).ok() || tenant == nullptr) return "";
-  return tenant->limits().name;
+  MILLRACE_RETURN_IF_ERROR(Authorize(context, scope, &tenant));
+  return TenantName(tenant);
+}
+
+std::string CallAccess::TenantOf(const grpc::ServerContextBase& context) const {
+  return Admit(context, Scope::kAny).value_or("");
 }
 
 }  // namespace millrace

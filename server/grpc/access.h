@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/frontend.h"
 
 namespace millrace {
@@ -33,6 +34,9 @@ class CallAccess {
   // client's certificate has the scope.
   absl::Status Authorize(const grpc::ServerContextBase& context, Scope scope = Scope::kAny,
                          std::shared_ptr<const Tenant>* tenant = nullptr) const;
+
+  // Returns the name of the tenant that makes a call (empty: none), or Authorize's error.
+  absl::StatusOr<std::string> Admit(const grpc::ServerContextBase& context, Scope scope) const;
 
   // Returns the name of the tenant whose key or certificate a call shows; empty if none.
   std::string TenantOf(const grpc::ServerContextBase& context) const;

@@ -1,6 +1,7 @@
 #include "server/grpc/callbacks.h"
 
 #include <google/protobuf/descriptor.h>
+#include <grpcpp/support/slice.h>
 
 #include <algorithm>
 #include <chrono>
@@ -31,28 +32,12 @@ class WatchedCall final : public grpc::experimental::Interceptor {
   void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
     if (call->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      log_.OnEnd(method_, NameBrokenMessage(*call), began_, caller_);
+      log_.OnEnd(method_, call->GetSendStatus(), began_, caller_);
     }
     call->Proceed();
   }
 
  private:
-  // gRPC refuses a method that is none, and a message that is no protobuf, before a handler sees
-  // them, with one status and no message. Returns the status that the client gets.
-  grpc::Status NameBrokenMessage(grpc::experimental::InterceptorBatchMethods& call) const {
-    grpc::Status status = call.GetSendStatus();
-    if (status.error_code() != grpc::StatusCode::UNIMPLEMENTED || !status.error_message().empty()) {
-      return status;
-    }
-    status = BrokenMessage(method_);
-    if (!IsMethod(method_)) {
-      status = {grpc::StatusCode::UNIMPLEMENTED,
-                StrCat("there is no method ", Printable(method_), " on this server")};
-    }
-    call.ModifySendStatus(status);
-    return status;
-  }
-
   const char* const method_;
   const std::optional<Caller> caller_;
   const CallLog& log_;
@@ -145,29 +130,77 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCall
   return std::make_unique<WatchedCalls>(log);
 }
 
-InferenceCallbacks::InferenceCallbacks() = default;
-InferenceCallbacks::~InferenceCallbacks() = default;
+grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
+  const size_t size = message.ByteSizeLong();
+  grpc_slice bytes = grpc_slice_malloc(size);
+  message.SerializeWithCachedSizesToArray(GRPC_SLICE_START_PTR(bytes));
+  const grpc::Slice slice(bytes, grpc::Slice::STEAL_REF);
+  return {&slice, 1};
+}
 
-UnaryCall::UnaryCall() = default;
+ServerCall::ServerCall() = default;
+ServerCall::~ServerCall() = default;
+
+void ServerCall::Bind(CallEnd& end) {
+  std::optional<CallEnd::Step> early;
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = &end;
+    early.swap(early_);
+  }
+  if (early.has_value()) end.Do(*std::move(early));
+}
+
+void ServerCall::OnMessage(const google::protobuf::Message* /*message*/) {}
+void ServerCall::OnWriteDone(bool /*ok*/) {}
+void ServerCall::OnCancel() {}
+
+void ServerCall::Write(const google::protobuf::Message& response) {
+  Do({.bytes = Serialize(response), .end = std::nullopt});
+}
+
+void ServerCall::WriteAndEnd(const google::protobuf::Message& response) {
+  Do({.bytes = Serialize(response), .end = grpc::Status::OK});
+}
+
+void ServerCall::End(const grpc::Status& status) { Do({.bytes = std::nullopt, .end = status}); }
+
+void ServerCall::Do(CallEnd::Step step) {
+  CallEnd* end = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    end = end_;
+    if (end == nullptr) {
+      early_ = std::move(step);
+      return;
+    }
+  }
+  end->Do(std::move(step));
+}
+
+void ServerCall::ReadNext() {
+  CallEnd* end = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    end = end_;
+  }
+  if (end != nullptr) end->Read();
+}
+
 UnaryCall::~UnaryCall() = default;
 
 void UnaryCall::WhenCancelled(std::function<void()> cancel) {
   cancel_ = std::move(cancel);
-  fence_.Pass();
+  Pass();
 }
 
 void UnaryCall::OnCancel() {
-  fence_.Pass();
+  Pass();
   if (cancel_) cancel_();
 }
 
-void UnaryCall::End(const grpc::Status& status) {
-  fence_.Pass();
-  Finish(status);
-}
-
 void UnaryCall::OnDone() {
-  fence_.Pass();
+  Pass();
   delete this;
 }
 

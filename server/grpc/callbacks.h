@@ -1,15 +1,17 @@
-// The server's ends of gRPC's callback API, behind which its templates stay.
+// A call as its handler sees it, and what is common to all calls.
 //
 // ThreadSanitizer watches our code but not gRPC's, whose locks it cannot see. A template of gRPC's
 // that was compiled among our code would be watched, and reported for races that it does not have;
-// so all of them are compiled in callbacks.cc, which is not watched, and what derives from these
-// classes is. Each end passes a Fence as it finishes and again when gRPC is done with it: what a
-// call's handler did happens before gRPC frees the call's messages, and ThreadSanitizer knows.
+// so all of them are compiled in callbacks.cc, call_service.cc and generate_queue.cc, which are not
+// watched, and what derives from these classes is. Each call locks its mutex as it finishes and
+// again when gRPC is done with it: what a call's handler did happens before gRPC frees what the
+// call held, and ThreadSanitizer knows.
 #ifndef MILLRACE_SERVER_GRPC_CALLBACKS_H_
 #define MILLRACE_SERVER_GRPC_CALLBACKS_H_
 
+#include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
-#include <grpcpp/support/server_callback.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_interceptor.h>
 #include <grpcpp/support/status.h>
 
@@ -23,53 +25,84 @@
 #include <string_view>
 
 #include "engine/trace.h"
-#include "millrace/v1/inference.grpc.pb.h"
 
 namespace millrace {
 
-// The methods of millrace.v1.Inference that use gRPC's callback API, each added to those before it.
-using InferenceMethods = v1::Inference::WithCallbackMethod_Embed<
-    v1::Inference::WithCallbackMethod_Tokenize<v1::Inference::WithCallbackMethod_Detokenize<
-        v1::Inference::WithCallbackMethod_Infer<v1::Inference::WithCallbackMethod_ModelMetadata<
-            v1::Inference::WithCallbackMethod_ListModels<
-                v1::Inference::WithCallbackMethod_GetServerInfo<v1::Inference::Service>>>>>>>;
+// gRPC's end of a call.
+class CallEnd {
+ public:
+  // Writes `bytes`, if they are set, and ends the call, if `end` is: a unary one that ends well
+  // with its response.
+  struct Step {
+    std::optional<grpc::ByteBuffer> bytes;
+    std::optional<grpc::Status> end;
+  };
 
-// The base of a service of millrace.v1.Inference. A GenerateQueue takes the calls of Generate.
-class InferenceCallbacks : public v1::Inference::WithRawMethod_Generate<InferenceMethods> {
- protected:
-  InferenceCallbacks();
-  ~InferenceCallbacks() override;
+  virtual ~CallEnd() = default;
+  virtual void Do(Step step) = 0;
+  // Reads the client's next message: the first is read without it.
+  virtual void Read() = 0;
 };
 
-// All that a thread did before it passes happens before all that another does that passes later.
-class Fence {
+// A call as its handler answers it. What it does before it is bound to gRPC's end waits until then.
+class ServerCall {
  public:
+  ServerCall();
+  ServerCall(const ServerCall&) = delete;
+  ServerCall& operator=(const ServerCall&) = delete;
+
+  // Called by gRPC's end, which is there until OnDone.
+  void Bind(CallEnd& end);
+  // Called by gRPC's end. A message has come, of a method whose clients send several; null: no more
+  // do.
+  virtual void OnMessage(const google::protobuf::Message* message);
+  // `ok`: false if the client is gone. Not called for the write that ends the call.
+  virtual void OnWriteDone(bool ok);
+  // The client left, or its deadline passed, before the call's end.
+  virtual void OnCancel();
+  // gRPC is done with the call. The last that is called: deletes it, or has it deleted.
+  virtual void OnDone() = 0;
+
+ protected:
+  virtual ~ServerCall();
+
+  // Writes a response. One write runs at a time.
+  void Write(const google::protobuf::Message& response);
+  // Writes the last response and ends the call with OK.
+  void WriteAndEnd(const google::protobuf::Message& response);
+  void End(const grpc::Status& status);
+  void ReadNext();
+  // All that a thread did before it passes happens before all that another does that passes later.
   void Pass() { const std::lock_guard lock(mutex_); }
 
  private:
+  void Do(CallEnd::Step step);
+
   std::mutex mutex_;
+  CallEnd* end_ = nullptr;              // guarded by mutex_
+  std::optional<CallEnd::Step> early_;  // guarded by mutex_: for when it is bound
 };
 
 // One unary call; a handler returns it, and it deletes itself when gRPC is done with it.
-class UnaryCall final : public grpc::ServerUnaryReactor {
+class UnaryCall final : public ServerCall {
  public:
-  UnaryCall();
-
   // Sets what is called, from some thread, if the client leaves or its deadline passes before the
   // call has ended. Call before the handler returns.
   void WhenCancelled(std::function<void()> cancel);
 
-  // Ends the call, from any thread, once.
-  void End(const grpc::Status& status);
+  // Ends the call, from any thread, once. With OK the response is sent that its handler was given.
+  using ServerCall::End;
 
  private:
   ~UnaryCall() override;
   void OnCancel() override;
   void OnDone() override;
 
-  Fence fence_;
   std::function<void()> cancel_;
 };
+
+// Returns the bytes of a message, as gRPC sends them.
+grpc::ByteBuffer Serialize(const google::protobuf::Message& message);
 
 // Returns the value of a client's metadata, valid as long as the call; empty if there is none.
 std::string_view FindMetadata(const grpc::ServerContextBase& context, std::string_view key);
@@ -83,7 +116,7 @@ bool IsMethod(std::string_view path);
 
 inline constexpr const char* kGenerateMethod = "/millrace.v1.Inference/Generate";
 
-// Returns the status of a call whose message is no protobuf of its method's type.
+// Returns the status of a call whose message is missing, or no protobuf of its method's type.
 grpc::Status BrokenMessage(std::string_view method);
 
 // A call's client, as its line in the log names it.
@@ -123,8 +156,7 @@ class CallLog {
   const std::function<void(const char* method, grpc::StatusCode code)> on_end_;
 };
 
-// Refuses messages that are no protobuf with INVALID_ARGUMENT, names methods that are none, and
-// tells `log`, which outlives the server, of its calls. Those of Generate, which would pay for it
+// Tells `log`, which outlives the server, of its calls. Those of Generate, which would pay for it
 // with each token, are a GenerateQueue's.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
     const CallLog& log);

@@ -3,7 +3,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/status.h"
 #include "base/strings.h"
+#include "engine/tenant.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/inference_service.h"
 
@@ -28,11 +30,20 @@ GenerateCall::~GenerateCall() {
   if (!finished_) CancelAll();
 }
 
-void GenerateCall::Prepare(v1::GenerateRequest request) {
-  engine_ = service_.PrepareGenerate(context(), std::move(request), request_);
+absl::StatusOr<std::string> GenerateCall::Admit() {
+  MILLRACE_RETURN_IF_ERROR(service_.AdmitGenerate(context(), tenant_));
+  return TenantName(tenant_);
 }
 
-void GenerateCall::Begin() {
+void GenerateCall::Prepare(v1::GenerateRequest request) {
+  engine_ = service_.PrepareGenerate(context(), std::move(request), tenant_, request_);
+}
+
+void GenerateCall::Begin(const absl::Status& refused) {
+  if (!refused.ok()) {
+    failed_ = refused;
+    return Fail();
+  }
   if (!engine_.ok()) {
     failed_ = engine_.status();
     return Fail();
@@ -88,12 +99,14 @@ void GenerateCall::Pump() {
     if (response.token_ids().empty()) return Fail();  // what came before it goes out first
   }
   if (!first_request_id_.empty()) response.set_request_id(std::exchange(first_request_id_, ""));
-  if (end && --unfinished_ == 0) {
-    finished_ = true;
-    return WriteAndEnd(response);
+  const bool last = end && --unfinished_ == 0;
+  absl::Status written = last ? WriteAndEnd(response) : Write(response);
+  if (response.echo()) v1::GenerateResponse().Swap(&response);  // a prompt's memory is not kept
+  if (!written.ok()) {
+    failed_ = std::move(written);
+    return Fail();
   }
-  writing_ = true;
-  Write(response);
+  (last ? finished_ : writing_) = true;
 }
 
 void GenerateCall::Fail() {

@@ -36,13 +36,15 @@ class GenerateCall final : public GenerateStream {
   // Ends the call with failed_.
   void Fail();
 
+  absl::StatusOr<std::string> Admit() override;
   void Prepare(v1::GenerateRequest request) override;
-  void Begin() override;
+  void Begin(const absl::Status& refused) override;
   void OnWake() override { Pump(); }
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
 
   InferenceService& service_;
+  std::shared_ptr<const Tenant> tenant_;
   absl::StatusOr<Engine*> engine_ = nullptr;  // set, with request_, by Prepare
   GenerateRequest request_;                   // until Begin
   bool cancelled_ = false;

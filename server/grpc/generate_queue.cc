@@ -1,11 +1,16 @@
 #include "server/grpc/generate_queue.h"
 
-#include <grpcpp/impl/codegen/proto_utils.h>
-#include <grpcpp/support/slice.h>
+#include <grpc/grpc.h>
+#include <grpcpp/impl/codegen/rpc_service_method.h>
 
 #include <chrono>
 #include <limits>
 #include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "server/grpc/inference_service.h"
+#include "server/grpc/unread_calls.h"
 
 namespace millrace {
 namespace {
@@ -13,13 +18,9 @@ namespace {
 // A request above this is read on a thread of its own, as the HTTP endpoint does it, too.
 constexpr size_t kLargeBytes = 32 << 10;
 
-grpc::ByteBuffer Serialize(const v1::GenerateResponse& response) {
-  const size_t size = response.ByteSizeLong();
-  grpc_slice bytes = grpc_slice_malloc(size);
-  response.SerializeWithCachedSizesToArray(GRPC_SLICE_START_PTR(bytes));
-  const grpc::Slice slice(bytes, grpc::Slice::STEAL_REF);
-  return {&slice, 1};
-}
+// While requests of so many bytes wait for the thread that reads them, further ones stay where they
+// are, but for those of tenants of whom none waits: of those gRPC holds a window, 64 KiB.
+constexpr size_t kHeldBytes = 8 << 20;
 
 }  // namespace
 
@@ -53,6 +54,14 @@ void StreamWakes::Close() {
 
 // ---- GenerateStream ----
 
+GenerateMethod::GenerateMethod() {
+  AddMethod(new grpc::internal::RpcServiceMethod(
+      kGenerateMethod, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+  MarkMethodRaw(0);
+}
+
+GenerateMethod::~GenerateMethod() = default;
+
 GenerateStream::GenerateStream() = default;
 
 GenerateStream::~GenerateStream() {
@@ -66,29 +75,45 @@ void GenerateStream::Accept(GenerateQueue& queue) {
   slot_ = std::make_shared<StreamWakes::Slot>();
   slot_->stream = this;
   context_.AsyncNotifyWhenDone(&done_);
-  queue.service_.RequestGenerate(&context_, &request_, &writer_, queue.queue_.get(),
-                                 queue.queue_.get(), &called_);
+  queue.method_.RequestAsyncBidiStreaming(0, &context_, &call_, queue.queue_.get(),
+                                          queue.queue_.get(), &called_);
 }
 
 void GenerateStream::AddTrailingMetadata(const char* key, const char* value) {
   context_.AddTrailingMetadata(key, value);
 }
 
-void GenerateStream::Write(const v1::GenerateResponse& response) {
-  if (queue_->stopped_) return;
-  writer_.Write(Serialize(response), &written_);
+absl::Status GenerateStream::Write(const v1::GenerateResponse& response) {
+  if (queue_->stopped_) return absl::OkStatus();
+  const grpc::ByteBuffer message = Serialize(response);
+  MILLRACE_RETURN_IF_ERROR(ChargeUnread(message));
+  call_.Write(message, &written_);
+  return absl::OkStatus();
 }
 
-void GenerateStream::WriteAndEnd(const v1::GenerateResponse& response) {
-  if (queue_->stopped_) return;
+absl::Status GenerateStream::WriteAndEnd(const v1::GenerateResponse& response) {
+  if (queue_->stopped_) return absl::OkStatus();
+  const grpc::ByteBuffer message = Serialize(response);
+  MILLRACE_RETURN_IF_ERROR(ChargeUnread(message));
   NoteEnd(grpc::Status::OK);
-  writer_.WriteAndFinish(Serialize(response), grpc::WriteOptions(), grpc::Status::OK, &ended_);
+  call_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, &ended_);
+  return absl::OkStatus();
+}
+
+absl::Status GenerateStream::ChargeUnread(const grpc::ByteBuffer& message) {
+  const size_t bytes = message.Length();
+  if (bytes < kChargedBytes) return absl::OkStatus();
+  unread_.emplace(queue_->outputs_, MakeWake());
+  if (unread_->Charge(OwnerOf(context_, payer_), bytes, nullptr, Clock::Real().Now())) {
+    return absl::OkStatus();
+  }
+  return NoMemoryForMessage(unread_->full());
 }
 
 void GenerateStream::End(const grpc::Status& status) {
   if (queue_->stopped_) return;
   NoteEnd(status);
-  writer_.Finish(status, &ended_);
+  call_.Finish(status, &ended_);
 }
 
 void GenerateStream::NoteEnd(const grpc::Status& status) {
@@ -112,10 +137,15 @@ void GenerateStream::OnEvent(Event event, bool ok) {
     case Event::kCall:
       OnCall(ok);
       return;
+    case Event::kRead:
+      OnRead(ok);
+      return;
     case Event::kWritten:
+      unread_.reset();
       OnWriteDone(ok);
       return;
     case Event::kEnded:
+      unread_.reset();
       has_ended_ = true;
       break;
     case Event::kDone:
@@ -134,40 +164,72 @@ void GenerateStream::OnCall(bool ok) {
   queue_->AcceptNext();
   began_ = std::chrono::steady_clock::now();
   caller_ = queue_->log_.CallerOf(context_);
-  if (request_.Length() > kLargeBytes && queue_->large_.TryPush(this) == PushResult::kPushed) {
+  absl::StatusOr<std::string> payer = Admit();
+  if (!payer.ok()) {
+    refused_ = payer.status();
+    return BeginOnce();
+  }
+  payer_ = *std::move(payer);
+  message_.emplace(queue_->budget_, payer_);
+  queue_->payers_[payer_].waiting.push_back(this);
+  queue_->ReadWaiting();
+}
+
+void GenerateStream::Read() { call_.Read(&request_, &read_); }
+
+void GenerateStream::OnRead(bool ok) {
+  if (!ok) {
+    // It is gone, or has ended its side without a message.
+    refused_ = grpc_call_failed_before_recv_message(context_.c_call())
+                   ? GoneStatus(context_)
+                   : absl::InvalidArgumentError(BrokenMessage(kGenerateMethod).error_message());
+  }
+  const size_t size = request_.Length();
+  if (ok && size > kLargeBytes && queue_->large_.TryPush(this) == PushResult::kPushed) {
+    large_bytes_ = size;
+    queue_->Hold(payer_, static_cast<ptrdiff_t>(size));
     return;
   }
-  ReadRequest();
+  if (ok) ReadRequest();
   BeginOnce();
 }
 
 void GenerateStream::ReadRequest() {
+  if (is_done_) {  // nobody waits for it any more
+    refused_ = GoneStatus(context_);
+    return;
+  }
   v1::GenerateRequest request;
-  is_broken_ =
-      !grpc::SerializationTraits<v1::GenerateRequest>::Deserialize(&request_, &request).ok();
-  request_.Clear();
-  if (!is_broken_) Prepare(std::move(request));
+  refused_ = ReadMessage(kGenerateMethod, queue_->bounds_, {}, request_, *message_, request);
+  if (refused_.ok()) Prepare(std::move(request));
 }
 
 void GenerateStream::OnSlot() {
+  if (unread_.has_value() && unread_->evicted()) context_.TryCancel();
   if (has_begun_) return OnWake();
-  if (is_read_) BeginOnce();
+  if (!is_read_) return;
+  queue_->Hold(payer_, -static_cast<ptrdiff_t>(std::exchange(large_bytes_, 0)));
+  queue_->ReadWaiting();
+  BeginOnce();
 }
 
 void GenerateStream::BeginOnce() {
   has_begun_ = true;
-  if (is_broken_) return End(BrokenMessage(kGenerateMethod));
-  Begin();
+  Begin(refused_);
+  message_.reset();
 }
 
 // ---- GenerateQueue ----
 
-GenerateQueue::GenerateQueue(InferenceCallbacks& service, const CallLog& log,
+GenerateQueue::GenerateQueue(GenerateMethod& method, const CallLog& log,
                              std::unique_ptr<grpc::ServerCompletionQueue> queue,
-                             NewStream new_stream)
-    : service_(service),
+                             TenantBudget& budget, OutputBudget& outputs, NewStream new_stream)
+    : method_(method),
       log_(log),
       queue_(std::move(queue)),
+      budget_(budget),
+      outputs_(outputs),
+      bounds_(v1::GenerateRequest::descriptor()),
       new_stream_(std::move(new_stream)),
       wakes_(std::make_shared<StreamWakes>(*queue_)),
       large_(std::numeric_limits<size_t>::max()) {}
@@ -223,6 +285,31 @@ void GenerateQueue::ReadLargeRequests() {
 
 void GenerateQueue::AcceptNext() {
   if (!stopped_) new_stream_()->Accept(*this);
+}
+
+void GenerateQueue::ReadWaiting() {
+  for (bool any = true; any && !stopped_;) {
+    any = false;
+    for (auto it = payers_.begin(); it != payers_.end();) {
+      Payer& payer = it->second;
+      if (payer.waiting.empty() && payer.held == 0) {
+        it = payers_.erase(it);
+        continue;
+      }
+      if (!payer.waiting.empty() && (held_ < kHeldBytes || payer.held == 0)) {
+        GenerateStream* const stream = payer.waiting.front();
+        payer.waiting.pop_front();
+        stream->Read();
+        any = true;
+      }
+      ++it;
+    }
+  }
+}
+
+void GenerateQueue::Hold(const std::string& payer, ptrdiff_t bytes) {
+  held_ += bytes;
+  payers_[payer].held += bytes;
 }
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/completion_queue.h>
+#include <grpcpp/impl/codegen/service_type.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/async_stream.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -15,7 +16,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,9 +28,14 @@
 #include <unordered_set>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/bounded_queue.h"
+#include "base/tenant_budget.h"
 #include "millrace/v1/inference.pb.h"
+#include "server/grpc/call_service.h"
 #include "server/grpc/callbacks.h"
+#include "server/guard/output_budget.h"
 
 namespace millrace {
 
@@ -61,6 +70,17 @@ class StreamWakes {
   std::vector<std::shared_ptr<Slot>> batch_;  // the thread's own
 };
 
+// The method, of which a call is shown when its headers have come: a unary message would be read
+// before (call_service.h).
+class GenerateMethod final : public grpc::Service {
+ public:
+  GenerateMethod();
+  ~GenerateMethod() override;
+
+ private:
+  friend class GenerateStream;
+};
+
 // gRPC's end of one call of Generate. It deletes itself when the call has ended. Everything runs on
 // the thread of its queue, but Prepare and what MakeWake returns.
 class GenerateStream {
@@ -75,10 +95,12 @@ class GenerateStream {
   const grpc::ServerContextBase& context() const { return context_; }
   void AddTrailingMetadata(const char* key, const char* value);
 
-  // Writes a response. One write runs at a time: the next may follow OnWriteDone.
-  void Write(const v1::GenerateResponse& response);
-  // Writes the last response and ends the call with OK.
-  void WriteAndEnd(const v1::GenerateResponse& response);
+  // Writes a response. One write runs at a time: the next may follow OnWriteDone. Returns
+  // ResourceExhausted, and writes nothing, if it is large, and so many bytes wait for their clients
+  // that it must not.
+  absl::Status Write(const v1::GenerateResponse& response);
+  // Writes the last response, with the same exception, and ends the call with OK.
+  absl::Status WriteAndEnd(const v1::GenerateResponse& response);
   // Ends the call while no write runs.
   void End(const grpc::Status& status);
 
@@ -88,11 +110,15 @@ class GenerateStream {
   // Returns a function that has OnWake called, from any thread, and may outlive the stream.
   std::function<void()> MakeWake() const;
 
-  // Called first, once: reads the request. A large one is read on another thread, so that it holds
+  // Called first: returns the name of the tenant that makes the call (empty: none), or why it may
+  // not be made. Only then its message is read.
+  virtual absl::StatusOr<std::string> Admit() = 0;
+  // Called next, once: reads the request. A large one is read on another thread, so that it holds
   // up no stream; OnCancel may be called meanwhile.
   virtual void Prepare(v1::GenerateRequest request) = 0;
-  // Called when Prepare has returned: begins to answer.
-  virtual void Begin() = 0;
+  // Called when Prepare has returned, or was not called since the call is refused: begins to
+  // answer.
+  virtual void Begin(const absl::Status& refused) = 0;
   virtual void OnWake() = 0;
   // `ok`: false if the client is gone. Not called for the write that ends the call.
   virtual void OnWriteDone(bool ok) = 0;
@@ -103,7 +129,7 @@ class GenerateStream {
   friend class GenerateQueue;
   friend class StreamWakes;
 
-  enum class Event { kCall, kWritten, kEnded, kDone };
+  enum class Event { kCall, kRead, kWritten, kEnded, kDone };
   struct Tag {
     GenerateStream* stream;
     Event event;
@@ -112,38 +138,47 @@ class GenerateStream {
   void Accept(GenerateQueue& queue);
   void OnEvent(Event event, bool ok);
   void OnCall(bool ok);
+  void Read();
+  void OnRead(bool ok);
   void ReadRequest();
   void OnSlot();
   void BeginOnce();
   void NoteEnd(const grpc::Status& status);
+  absl::Status ChargeUnread(const grpc::ByteBuffer& message);
 
   GenerateQueue* queue_ = nullptr;
   std::shared_ptr<StreamWakes::Slot> slot_;
   grpc::ServerContext context_;
-  grpc::ServerAsyncWriter<grpc::ByteBuffer> writer_{&context_};
+  grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> call_{&context_};
   grpc::ByteBuffer request_;
+  std::string payer_;                           // the tenant's name
+  std::optional<TenantBudget::Share> message_;  // of the request, until the call has begun
+  std::optional<OutputBudget::Share> unread_;   // of a large response that is being written
   Tag called_{this, Event::kCall};
+  Tag read_{this, Event::kRead};
   Tag written_{this, Event::kWritten};
   Tag ended_{this, Event::kEnded};
   Tag done_{this, Event::kDone};
   std::chrono::steady_clock::time_point began_;
   std::optional<Caller> caller_;  // if the call's end is logged
   CallTokens tokens_;
-  bool is_broken_ = false;  // the request is no protobuf
+  size_t large_bytes_ = 0;  // of the request, if it waits for the reader
+  absl::Status refused_;    // what the request is refused with, for what it is
   std::atomic<bool> is_read_ = false;
   bool has_begun_ = false;
-  bool ending_ = false;     // its last operation has begun
-  bool has_ended_ = false;  // and is complete
-  bool is_done_ = false;    // gRPC has said so
+  bool ending_ = false;                // its last operation has begun
+  bool has_ended_ = false;             // and is complete
+  std::atomic<bool> is_done_ = false;  // gRPC has said so
 };
 
 class GenerateQueue {
  public:
   using NewStream = std::function<GenerateStream*()>;
 
-  // `service` and `log` outlive it.
-  GenerateQueue(InferenceCallbacks& service, const CallLog& log,
-                std::unique_ptr<grpc::ServerCompletionQueue> queue, NewStream new_stream);
+  // `method`, `log` and the budgets, of requests and of responses that are not read, outlive it.
+  GenerateQueue(GenerateMethod& method, const CallLog& log,
+                std::unique_ptr<grpc::ServerCompletionQueue> queue, TenantBudget& budget,
+                OutputBudget& outputs, NewStream new_stream);
   GenerateQueue(const GenerateQueue&) = delete;
   GenerateQueue& operator=(const GenerateQueue&) = delete;
   ~GenerateQueue();
@@ -156,17 +191,33 @@ class GenerateQueue {
  private:
   friend class GenerateStream;
 
+  // A tenant's requests.
+  struct Payer {
+    std::deque<GenerateStream*> waiting;  // to be read
+    size_t held = 0;                      // bytes of those in large_
+  };
+
   void Run();
   void ReadLargeRequests();
   void AcceptNext();
+  // Begins to read the requests that wait for room, one of each tenant in turn.
+  void ReadWaiting();
+  // Counts the bytes of a tenant's request that waits for reader_, or that has been read
+  // (negative).
+  void Hold(const std::string& payer, ptrdiff_t bytes);
 
-  InferenceCallbacks& service_;
+  GenerateMethod& method_;
   const CallLog& log_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  TenantBudget& budget_;
+  OutputBudget& outputs_;
+  const MessageBounds bounds_;
   const NewStream new_stream_;
   const std::shared_ptr<StreamWakes> wakes_;
   std::unordered_set<GenerateStream*> streams_;  // the thread's
   BoundedQueue<GenerateStream*> large_;          // whose requests reader_ is to read
+  std::map<std::string, Payer> payers_;          // the thread's: of requests that wait or are held
+  size_t held_ = 0;                              // the thread's: bytes of all that are held
   bool stops_ = false;                           // Stop was called
   bool stopped_ = false;                         // the thread's: nothing more may go on the queue
   grpc::Alarm stop_;

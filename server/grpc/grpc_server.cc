@@ -15,9 +15,11 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "base/tenant_budget.h"
 #include "engine/grpc_metrics.h"
 #include "engine/metrics.h"
 #include "server/grpc/access.h"
+#include "server/grpc/call_service.h"
 #include "server/grpc/callbacks.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/generate_queue.h"
@@ -26,6 +28,7 @@
 #include "server/grpc/kserve_service.h"
 #include "server/grpc/library_logs.h"
 #include "server/grpc/reflection_service.h"
+#include "server/grpc/unread_calls.h"
 #include "server/grpc/vllm_service.h"
 
 namespace millrace {
@@ -33,6 +36,12 @@ namespace {
 
 // How long a stall may take to show in grpc.health.v1, Watch included.
 constexpr auto kHealthPeriod = std::chrono::milliseconds(100);
+
+// The memory that the messages of all calls may take, once they have come.
+constexpr size_t kAllMessages = size_t{128} << 20;
+
+// A message of so many bytes is taken beside a large one that has its tenant's part.
+constexpr size_t kSmallMessage = size_t{64} << 10;
 
 // For the last frames to get to clients that do read, after gRPC has ended its connections.
 constexpr absl::Duration kLastFrames = absl::Seconds(1);
@@ -54,17 +63,21 @@ void SetLimits(grpc::ServerBuilder& builder, const GrpcOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 10 * 60'000);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, 60 * 60'000);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, 30 * 60'000);
+  // A compressed message becomes a thousand times as much before its size is checked, and before
+  // the key is. Calls with one are UNIMPLEMENTED.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder.SetResourceQuota(grpc::ResourceQuota("millrace").Resize(256 << 20).SetMaxThreads(64));
 }
 
 std::vector<std::string> ServiceNames() {
-  return {v1::Inference::service_full_name(),
-          inference::GRPCInferenceService::service_full_name(),
-          vllm_pb::VllmEngine::service_full_name(),
-          grpc::health::v1::Health::service_full_name(),
-          grpc::reflection::v1::ServerReflection::service_full_name(),
-          grpc::reflection::v1alpha::ServerReflection::service_full_name()};
+  return {"millrace.v1.Inference",
+          "inference.GRPCInferenceService",
+          "vllm.grpc.engine.VllmEngine",
+          "grpc.health.v1.Health",
+          "grpc.reflection.v1.ServerReflection",
+          "grpc.reflection.v1alpha.ServerReflection"};
 }
 
 class GrpcServerImpl final : public GrpcServer {
@@ -80,14 +93,23 @@ class GrpcServerImpl final : public GrpcServer {
                              static_cast<int>(code));
              }),
         access_(frontend, [this](int connection) { return entrance_->IdentitiesOf(connection); }),
+        methods_([this](const grpc::ServerContextBase& context,
+                        Scope scope) { return access_.Admit(context, scope); },
+                 messages_),
+        outputs_(options.outputs),
+        unread_(*outputs_, access_),
         inference_(frontend, access_, options.version),
         kserve_(frontend, access_, options.version),
         vllm_(frontend, access_, options.version),
-        health_({v1::Inference::service_full_name(),
-                 inference::GRPCInferenceService::service_full_name(),
-                 vllm_pb::VllmEngine::service_full_name()}),
-        reflection_(access_, ServiceNames()),
-        reflection_v1_(access_, ServiceNames()) {}
+        health_({"millrace.v1.Inference", "inference.GRPCInferenceService",
+                 "vllm.grpc.engine.VllmEngine"}),
+        reflection_(ServiceNames()) {
+    inference_.Register(methods_);
+    kserve_.Register(methods_);
+    vllm_.Register(methods_);
+    health_.Register(methods_);
+    reflection_.Register(methods_);
+  }
 
   ~GrpcServerImpl() override { Shutdown(absl::ZeroDuration()); }
 
@@ -98,20 +120,17 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::EnableDefaultHealthCheckService(false);
     grpc::ServerBuilder builder;
     SetLimits(builder, options);
-    builder.RegisterService(&inference_);
-    builder.RegisterService(&kserve_);
-    builder.RegisterService(&vllm_);
-    builder.RegisterService(&health_);
-    builder.RegisterService(&reflection_);
-    builder.RegisterService(&reflection_v1_);
+    builder.RegisterService(&generate_);
+    builder.RegisterCallbackGenericService(&methods_);
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
         interceptors;
+    interceptors.push_back(ChargeMessages(unread_));  // may change the status that calls end with
     interceptors.push_back(WatchCalls(log_));
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
     for (int i = 0; i < std::max(options.threads, 1); ++i) {
-      queues_.push_back(
-          std::make_unique<GenerateQueue>(inference_, log_, builder.AddCompletionQueue(),
-                                          [this] { return new GenerateCall(inference_); }));
+      queues_.push_back(std::make_unique<GenerateQueue>(
+          generate_, log_, builder.AddCompletionQueue(), messages_, *outputs_,
+          [this] { return new GenerateCall(inference_); }));
     }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC's server does not start");
@@ -177,6 +196,9 @@ class GrpcServerImpl final : public GrpcServer {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
       UpdateHealthLocked();
+      lock.unlock();
+      unread_.CancelEvicted();
+      lock.lock();
       stop_.wait_for(lock, kHealthPeriod, [this] { return stopping_; });
     }
     UpdateHealthLocked();
@@ -187,12 +209,16 @@ class GrpcServerImpl final : public GrpcServer {
   GrpcMetrics calls_;
   CallLog log_;
   CallAccess access_;
+  TenantBudget messages_{"the messages", kAllMessages, kSmallMessage};
+  CallService methods_;
+  const std::shared_ptr<OutputBudget> outputs_;
+  UnreadCalls unread_;
   InferenceService inference_;
   KserveService kserve_;
   VllmService vllm_;
   HealthService health_;
   ReflectionService reflection_;
-  ReflectionServiceV1 reflection_v1_;
+  GenerateMethod generate_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::unique_ptr<GenerateQueue>> queues_;

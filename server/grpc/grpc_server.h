@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "server/frontend.h"
 #include "server/guard/entrance.h"
+#include "server/guard/output_budget.h"
 
 namespace millrace {
 
@@ -21,6 +22,7 @@ struct GrpcOptions {
   int64_t max_message_bytes = 32 << 20;  // of one request
   int threads = 1;  // of the clients' sockets, and as many of the streams that answer them
   GuardLimits limits;
+  std::shared_ptr<OutputBudget> outputs;  // shared by endpoints
   TransportRules transport;
 };
 
@@ -28,8 +30,8 @@ class GrpcServer {
  public:
   virtual ~GrpcServer() = default;
 
-  // Begins to serve. Health is NOT_SERVING until the frontend is ready. `frontend` must outlive the
-  // server. Unavailable: the address cannot be bound.
+  // Begins to serve; `options` have a budget. Health is NOT_SERVING until the frontend is ready.
+  // `frontend` must outlive the server. Unavailable: the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Frontend& frontend,
                                                            const GrpcOptions& options);
 

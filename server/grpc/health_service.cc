@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
+
+#include "absl/status/status.h"
+#include "server/grpc/inference_service.h"
 
 namespace millrace {
 
@@ -13,7 +17,7 @@ using grpc::health::v1::HealthListResponse;
 
 // One Watch call. A state that comes while another is written waits; of several only the last is
 // sent.
-class HealthService::WatchCall final : public grpc::ServerWriteReactor<HealthCheckResponse> {
+class HealthService::WatchCall final : public ServerCall {
  public:
   WatchCall(HealthService& service, bool known) : service_(service), known_(known) {}
 
@@ -29,7 +33,7 @@ class HealthService::WatchCall final : public grpc::ServerWriteReactor<HealthChe
   }
 
   // Sends the last state and ends the call.
-  void End(ServingStatus status) {
+  void EndWith(ServingStatus status) {
     const std::lock_guard lock(mutex_);
     closing_ = true;
     Tell(status);
@@ -72,10 +76,10 @@ class HealthService::WatchCall final : public grpc::ServerWriteReactor<HealthChe
       sent_ = wanted_;
       response_.set_status(*sent_);
       writing_ = true;
-      StartWrite(&response_);
+      Write(response_);
     } else if (closing_) {
       finished_ = true;
-      Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is shutting down"));
+      End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is shutting down"));
     }
   }
 
@@ -93,6 +97,13 @@ class HealthService::WatchCall final : public grpc::ServerWriteReactor<HealthChe
 
 HealthService::HealthService(std::vector<std::string> services) : services_(std::move(services)) {}
 HealthService::~HealthService() = default;
+
+void HealthService::Register(CallService& calls) {
+  constexpr std::string_view kName = "grpc.health.v1.Health";
+  calls.AddUnary(kName, "Check", std::nullopt, *this, &HealthService::Check);
+  calls.AddUnary(kName, "List", std::nullopt, *this, &HealthService::List);
+  calls.AddStream(kName, "Watch", std::nullopt, *this, &HealthService::Watch);
+}
 
 bool HealthService::IsKnown(const std::string& service) const {
   return service.empty() ||
@@ -128,37 +139,29 @@ void HealthService::Close() {
     closed_ = true;
     serving_ = false;
   }
-  for (const auto& call : calls()) call->End(HealthCheckResponse::NOT_SERVING);
+  for (const auto& call : calls()) call->EndWith(HealthCheckResponse::NOT_SERVING);
 }
 
-grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
-                                               const HealthCheckRequest* request,
-                                               HealthCheckResponse* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (IsKnown(request->service())) {
-    response->set_status(Status());
-    reactor->Finish(grpc::Status::OK);
-  } else {
-    reactor->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, "service: there is no such service"));
+ServerCall* HealthService::Check(grpc::CallbackServerContext* context,
+                                 const HealthCheckRequest* request, HealthCheckResponse* response) {
+  if (!IsKnown(request->service())) {
+    return FinishCall(context, absl::NotFoundError("service: there is no such service"));
   }
-  return reactor;
+  response->set_status(Status());
+  return FinishCall(context, absl::OkStatus());
 }
 
-grpc::ServerUnaryReactor* HealthService::List(grpc::CallbackServerContext* context,
-                                              const HealthListRequest*,
-                                              HealthListResponse* response) {
+ServerCall* HealthService::List(grpc::CallbackServerContext* context, const HealthListRequest*,
+                                HealthListResponse* response) {
   const ServingStatus status = Status();
   (*response->mutable_statuses())[""].set_status(status);
   for (const std::string& service : services_) {
     (*response->mutable_statuses())[service].set_status(status);
   }
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return FinishCall(context, absl::OkStatus());
 }
 
-grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
-    grpc::CallbackServerContext*, const HealthCheckRequest* request) {
+ServerCall* HealthService::Watch(grpc::CallbackServerContext*, const HealthCheckRequest* request) {
   const auto call = std::make_shared<WatchCall>(*this, IsKnown(request->service()));
   bool closed = false;
   {
@@ -167,7 +170,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     closed = closed_;
   }
   call->Begin(call, Status());
-  if (closed) call->End(HealthCheckResponse::NOT_SERVING);
+  if (closed) call->EndWith(HealthCheckResponse::NOT_SERVING);
   return call.get();
 }
 

@@ -9,35 +9,38 @@
 #include <unordered_set>
 #include <vector>
 
-#include "grpc/health/v1/health.grpc.pb.h"
+#include "grpc/health/v1/health.pb.h"
+#include "server/grpc/call_service.h"
 
 namespace millrace {
 
 // Thread-safe. All services have the same state, which is NOT_SERVING at first.
-class HealthService final : public grpc::health::v1::Health::CallbackService {
+class HealthService {
  public:
   // `services`: full names, beside the empty one of the whole server.
   explicit HealthService(std::vector<std::string> services);
-  ~HealthService() override;
+  ~HealthService();
+
+  // Adds its methods, which are called as long as `calls` is.
+  void Register(CallService& calls);
 
   // Sets the state, and tells those that watch it.
   void Set(bool serving);
   // Sets NOT_SERVING for good and ends all Watch calls with it, since the server ends.
   void Close();
 
-  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
-                                  const grpc::health::v1::HealthCheckRequest* request,
-                                  grpc::health::v1::HealthCheckResponse* response) override;
-  grpc::ServerUnaryReactor* List(grpc::CallbackServerContext* context,
-                                 const grpc::health::v1::HealthListRequest* request,
-                                 grpc::health::v1::HealthListResponse* response) override;
-  grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
-      grpc::CallbackServerContext* context,
-      const grpc::health::v1::HealthCheckRequest* request) override;
-
  private:
   class WatchCall;
   using ServingStatus = grpc::health::v1::HealthCheckResponse::ServingStatus;
+
+  ServerCall* Check(grpc::CallbackServerContext* context,
+                    const grpc::health::v1::HealthCheckRequest* request,
+                    grpc::health::v1::HealthCheckResponse* response);
+  ServerCall* List(grpc::CallbackServerContext* context,
+                   const grpc::health::v1::HealthListRequest* request,
+                   grpc::health::v1::HealthListResponse* response);
+  ServerCall* Watch(grpc::CallbackServerContext* context,
+                    const grpc::health::v1::HealthCheckRequest* request);
 
   bool IsKnown(const std::string& service) const;
   ServingStatus Status() const;

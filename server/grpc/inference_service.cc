@@ -58,8 +58,7 @@ absl::Status GoneStatus(const grpc::ServerContextBase& context) {
   return absl::CancelledError("the client went away");
 }
 
-grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
-                                      const absl::Status& status) {
+ServerCall* FinishCall(grpc::CallbackServerContext* context, const absl::Status& status) {
   AddRetryHint(context, status);
   auto* const call = new UnaryCall;
   call->End(ToGrpc(status));
@@ -70,11 +69,28 @@ InferenceService::InferenceService(Frontend& frontend, const CallAccess& access,
                                    std::string version)
     : frontend_(frontend), access_(access), version_(std::move(version)), started_(absl::Now()) {}
 
+void InferenceService::Register(CallService& calls) {
+  const auto add = [&](std::string_view name, Scope scope, auto method) {
+    calls.AddUnary("millrace.v1.Inference", name, scope, *this, method);
+  };
+  add("Embed", Scope::kInfer, &InferenceService::Embed);
+  add("Tokenize", Scope::kInfer, &InferenceService::Tokenize);
+  add("Detokenize", Scope::kInfer, &InferenceService::Detokenize);
+  add("Infer", Scope::kInfer, &InferenceService::Infer);
+  add("ModelMetadata", Scope::kAny, &InferenceService::ModelMetadata);
+  add("ListModels", Scope::kAny, &InferenceService::ListModels);
+  add("GetServerInfo", Scope::kAny, &InferenceService::GetServerInfo);
+}
+
+absl::Status InferenceService::AdmitGenerate(const grpc::ServerContextBase& context,
+                                             std::shared_ptr<const Tenant>& tenant) const {
+  return access_.Authorize(context, Scope::kInfer, &tenant);
+}
+
 absl::StatusOr<Engine*> InferenceService::PrepareGenerate(const grpc::ServerContextBase& context,
                                                           v1::GenerateRequest request,
+                                                          std::shared_ptr<const Tenant> tenant,
                                                           GenerateRequest& generate) {
-  std::shared_ptr<const Tenant> tenant;
-  MILLRACE_RETURN_IF_ERROR(access_.Authorize(context, Scope::kInfer, &tenant));
   MILLRACE_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   MILLRACE_ASSIGN_OR_RETURN(Engine* const engine, frontend_.FindEngine(request.model()));
   const absl::StatusOr<std::optional<absl::Time>> deadline = EarlierDeadline(context, request);
@@ -88,9 +104,8 @@ absl::StatusOr<Engine*> InferenceService::PrepareGenerate(const grpc::ServerCont
   return engine;
 }
 
-grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
-                                                  const v1::EmbedRequest* request,
-                                                  v1::EmbedResponse* response) {
+ServerCall* InferenceService::Embed(grpc::CallbackServerContext* context,
+                                    const v1::EmbedRequest* request, v1::EmbedResponse* response) {
   Engine* engine = nullptr;
   std::shared_ptr<const Tenant> tenant;
   const auto build = [&]() -> absl::StatusOr<EmbedRequest> {
@@ -102,7 +117,7 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
     return built;
   };
   absl::StatusOr<EmbedRequest> embed = build();
-  if (!embed.ok()) return FinishUnary(context, embed.status());
+  if (!embed.ok()) return FinishCall(context, embed.status());
   embed->id = request->request_id().empty() ? "embd-" + NewRequestId() : request->request_id();
   embed->tenant = std::move(tenant);
   embed->trace = TraceOf(*context);
@@ -118,21 +133,23 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
   return call;
 }
 
-grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
-                                                     const v1::TokenizeRequest* request,
-                                                     v1::TokenizeResponse* response) {
-  if (absl::Status status = access_.Authorize(*context, Scope::kInfer); !status.ok()) {
-    return FinishUnary(context, status);
+ServerCall* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                       const v1::TokenizeRequest* request,
+                                       v1::TokenizeResponse* response) {
+  std::shared_ptr<const Tenant> tenant;
+  if (absl::Status status = access_.Authorize(*context, Scope::kInfer, &tenant); !status.ok()) {
+    return FinishCall(context, status);
   }
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model());
-  if (!engine.ok()) return FinishUnary(context, engine.status());
+  if (!engine.ok()) return FinishCall(context, engine.status());
   absl::StatusOr<TokenizeRequest> tokenize = FromProto(v1::TokenizeRequest(*request));
-  if (!tokenize.ok()) return FinishUnary(context, tokenize.status());
+  if (!tokenize.ok()) return FinishCall(context, tokenize.status());
   tokenize->deadline = Deadline(*context);
+  tokenize->tenant = std::move(tenant);
 
   auto* const call = new UnaryCall;
   response->set_max_model_len((*engine)->info().max_model_len);
-  (*engine)->Tokenize(
+  call->WhenCancelled((*engine)->Tokenize(
       *std::move(tokenize), [context, call, response](absl::StatusOr<TokenizeResult> result) {
         AddRetryHint(context, result.status());
         if (result.ok()) {
@@ -142,35 +159,37 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
           }
         }
         call->End(ToGrpc(result.status()));
-      });
+      }));
   return call;
 }
 
-grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
-                                                       const v1::DetokenizeRequest* request,
-                                                       v1::DetokenizeResponse* response) {
-  if (absl::Status status = access_.Authorize(*context, Scope::kInfer); !status.ok()) {
-    return FinishUnary(context, status);
+ServerCall* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                         const v1::DetokenizeRequest* request,
+                                         v1::DetokenizeResponse* response) {
+  std::shared_ptr<const Tenant> tenant;
+  if (absl::Status status = access_.Authorize(*context, Scope::kInfer, &tenant); !status.ok()) {
+    return FinishCall(context, status);
   }
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model());
-  if (!engine.ok()) return FinishUnary(context, engine.status());
+  if (!engine.ok()) return FinishCall(context, engine.status());
 
   auto* const call = new UnaryCall;
-  (*engine)->Detokenize({.tokens = {request->token_ids().begin(), request->token_ids().end()},
-                         .deadline = Deadline(*context),
-                         .field = "token_ids"},
-                        [context, call, response](absl::StatusOr<std::string> text) {
-                          const absl::Status status = text.status();
-                          AddRetryHint(context, status);
-                          if (status.ok()) response->set_text(*std::move(text));
-                          call->End(ToGrpc(status));
-                        });
+  call->WhenCancelled(
+      (*engine)->Detokenize({.tokens = {request->token_ids().begin(), request->token_ids().end()},
+                             .deadline = Deadline(*context),
+                             .tenant = std::move(tenant),
+                             .field = "token_ids"},
+                            [context, call, response](absl::StatusOr<std::string> text) {
+                              const absl::Status status = text.status();
+                              AddRetryHint(context, status);
+                              if (status.ok()) response->set_text(*std::move(text));
+                              call->End(ToGrpc(status));
+                            }));
   return call;
 }
 
-grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* context,
-                                                  const v1::InferRequest* request,
-                                                  v1::InferResponse* response) {
+ServerCall* InferenceService::Infer(grpc::CallbackServerContext* context,
+                                    const v1::InferRequest* request, v1::InferResponse* response) {
   InferEngine* engine = nullptr;
   std::shared_ptr<const Tenant> tenant;
   std::vector<size_t> wanted;
@@ -187,7 +206,7 @@ grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* c
   };
   if (absl::Status status = build(); !status.ok()) {
     if (engine != nullptr) engine->CountInvalid();
-    return FinishUnary(context, status);
+    return FinishCall(context, status);
   }
 
   auto* const call = new UnaryCall;
@@ -212,20 +231,20 @@ grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* c
   return call;
 }
 
-grpc::ServerUnaryReactor* InferenceService::ModelMetadata(grpc::CallbackServerContext* context,
-                                                          const v1::ModelMetadataRequest* request,
-                                                          v1::ModelMetadataResponse* response) {
+ServerCall* InferenceService::ModelMetadata(grpc::CallbackServerContext* context,
+                                            const v1::ModelMetadataRequest* request,
+                                            v1::ModelMetadataResponse* response) {
   if (absl::Status status = access_.Authorize(*context); !status.ok()) {
-    return FinishUnary(context, status);
+    return FinishCall(context, status);
   }
   const absl::StatusOr<InferEngine*> engine = frontend_.FindInferEngine(request->name());
   if (engine.ok()) *response = MetadataToProto(**engine);
-  return FinishUnary(context, engine.status());
+  return FinishCall(context, engine.status());
 }
 
-grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
-                                                       const v1::ListModelsRequest*,
-                                                       v1::ListModelsResponse* response) {
+ServerCall* InferenceService::ListModels(grpc::CallbackServerContext* context,
+                                         const v1::ListModelsRequest*,
+                                         v1::ListModelsResponse* response) {
   const absl::Status status = access_.Authorize(*context);
   if (status.ok()) {
     for (ServedModel* model : frontend_.models()) {
@@ -237,12 +256,12 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
       }
     }
   }
-  return FinishUnary(context, status);
+  return FinishCall(context, status);
 }
 
-grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                          const v1::GetServerInfoRequest*,
-                                                          v1::GetServerInfoResponse* response) {
+ServerCall* InferenceService::GetServerInfo(grpc::CallbackServerContext* context,
+                                            const v1::GetServerInfoRequest*,
+                                            v1::GetServerInfoResponse* response) {
   const absl::Status status = access_.Authorize(*context);
   if (status.ok()) {
     response->set_version(version_);
@@ -250,7 +269,7 @@ grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerCo
     response->set_draining(frontend_.draining());
     response->set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - started_));
   }
-  return FinishUnary(context, status);
+  return FinishCall(context, status);
 }
 
 }  // namespace millrace

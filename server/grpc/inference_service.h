@@ -1,5 +1,5 @@
-// millrace.v1.Inference on gRPC's callback API, but for Generate (generate_call.h): no thread waits
-// for a call.
+// millrace.v1.Inference: all its methods, of which Generate goes on in generate_call.h. No thread
+// waits for a call.
 #ifndef MILLRACE_SERVER_GRPC_INFERENCE_SERVICE_H_
 #define MILLRACE_SERVER_GRPC_INFERENCE_SERVICE_H_
 
@@ -7,9 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "millrace/v1/inference.grpc.pb.h"
+#include "millrace/v1/inference.pb.h"
 #include "server/frontend.h"
 #include "server/grpc/access.h"
+#include "server/grpc/call_service.h"
 #include "server/grpc/callbacks.h"
 
 namespace millrace {
@@ -24,40 +25,42 @@ std::optional<absl::Time> Deadline(const grpc::ServerContextBase& context);
 // went away (Cancelled).
 absl::Status GoneStatus(const grpc::ServerContextBase& context);
 
-// Returns a unary call that has ended.
-grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
-                                      const absl::Status& status);
+// Returns a call that has ended.
+ServerCall* FinishCall(grpc::CallbackServerContext* context, const absl::Status& status);
 
-class InferenceService final : public InferenceCallbacks {
+class InferenceService {
  public:
   // `frontend` and `access` must outlive the service.
   InferenceService(Frontend& frontend, const CallAccess& access, std::string version);
 
+  // Adds its methods but Generate, which are called as long as `calls` is.
+  void Register(CallService& calls);
+
+  // Checks whether a call of Generate may be made, before its message is read.
+  absl::Status AdmitGenerate(const grpc::ServerContextBase& context,
+                             std::shared_ptr<const Tenant>& tenant) const;
   // Checks a call of Generate and makes `generate` of it. Returns the engine that it goes to.
   absl::StatusOr<Engine*> PrepareGenerate(const grpc::ServerContextBase& context,
-                                          v1::GenerateRequest request, GenerateRequest& generate);
+                                          v1::GenerateRequest request,
+                                          std::shared_ptr<const Tenant> tenant,
+                                          GenerateRequest& generate);
 
-  grpc::ServerUnaryReactor* Embed(grpc::CallbackServerContext* context,
-                                  const v1::EmbedRequest* request,
-                                  v1::EmbedResponse* response) override;
-  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
-                                     const v1::TokenizeRequest* request,
-                                     v1::TokenizeResponse* response) override;
-  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
-                                       const v1::DetokenizeRequest* request,
-                                       v1::DetokenizeResponse* response) override;
-  grpc::ServerUnaryReactor* Infer(grpc::CallbackServerContext* context,
-                                  const v1::InferRequest* request,
-                                  v1::InferResponse* response) override;
-  grpc::ServerUnaryReactor* ModelMetadata(grpc::CallbackServerContext* context,
-                                          const v1::ModelMetadataRequest* request,
-                                          v1::ModelMetadataResponse* response) override;
-  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
-                                       const v1::ListModelsRequest* request,
-                                       v1::ListModelsResponse* response) override;
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const v1::GetServerInfoRequest* request,
-                                          v1::GetServerInfoResponse* response) override;
+  ServerCall* Embed(grpc::CallbackServerContext* context, const v1::EmbedRequest* request,
+                    v1::EmbedResponse* response);
+  ServerCall* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
+                       v1::TokenizeResponse* response);
+  ServerCall* Detokenize(grpc::CallbackServerContext* context, const v1::DetokenizeRequest* request,
+                         v1::DetokenizeResponse* response);
+  ServerCall* Infer(grpc::CallbackServerContext* context, const v1::InferRequest* request,
+                    v1::InferResponse* response);
+  ServerCall* ModelMetadata(grpc::CallbackServerContext* context,
+                            const v1::ModelMetadataRequest* request,
+                            v1::ModelMetadataResponse* response);
+  ServerCall* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest* request,
+                         v1::ListModelsResponse* response);
+  ServerCall* GetServerInfo(grpc::CallbackServerContext* context,
+                            const v1::GetServerInfoRequest* request,
+                            v1::GetServerInfoResponse* response);
 
  private:
   Frontend& frontend_;

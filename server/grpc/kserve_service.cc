@@ -1,6 +1,7 @@
 #include "server/grpc/kserve_service.h"
 
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,66 +20,78 @@ namespace millrace {
 KserveService::KserveService(Frontend& frontend, const CallAccess& access, std::string version)
     : frontend_(frontend), access_(access), version_(std::move(version)) {}
 
-grpc::ServerUnaryReactor* KserveService::ServerLive(grpc::CallbackServerContext* context,
-                                                    const inference::ServerLiveRequest*,
-                                                    inference::ServerLiveResponse* response) {
+void KserveService::Register(CallService& calls) {
+  const auto add = [&](std::string_view name, Scope scope, auto method) {
+    calls.AddUnary("inference.GRPCInferenceService", name, scope, *this, method);
+  };
+  add("ServerLive", Scope::kAny, &KserveService::ServerLive);
+  add("ServerReady", Scope::kAny, &KserveService::ServerReady);
+  add("ModelReady", Scope::kAny, &KserveService::ModelReady);
+  add("ServerMetadata", Scope::kAny, &KserveService::ServerMetadata);
+  add("ModelMetadata", Scope::kAny, &KserveService::ModelMetadata);
+  add("ModelInfer", Scope::kInfer, &KserveService::ModelInfer);
+}
+
+ServerCall* KserveService::ServerLive(grpc::CallbackServerContext* context,
+                                      const inference::ServerLiveRequest*,
+                                      inference::ServerLiveResponse* response) {
   const absl::Status status = access_.Authorize(*context);
   if (status.ok()) response->set_live(frontend_.live());
-  return FinishUnary(context, status);
+  return FinishCall(context, status);
 }
 
-grpc::ServerUnaryReactor* KserveService::ServerReady(grpc::CallbackServerContext* context,
-                                                     const inference::ServerReadyRequest*,
-                                                     inference::ServerReadyResponse* response) {
+ServerCall* KserveService::ServerReady(grpc::CallbackServerContext* context,
+                                       const inference::ServerReadyRequest*,
+                                       inference::ServerReadyResponse* response) {
   const absl::Status status = access_.Authorize(*context);
   if (status.ok()) response->set_ready(frontend_.live() && frontend_.ready());
-  return FinishUnary(context, status);
+  return FinishCall(context, status);
 }
 
-grpc::ServerUnaryReactor* KserveService::ModelReady(grpc::CallbackServerContext* context,
-                                                    const inference::ModelReadyRequest* request,
-                                                    inference::ModelReadyResponse* response) {
+ServerCall* KserveService::ModelReady(grpc::CallbackServerContext* context,
+                                      const inference::ModelReadyRequest* request,
+                                      inference::ModelReadyResponse* response) {
   const absl::Status status = access_.Authorize(*context);
   if (status.ok()) {
     const bool known = DescribeModel(frontend_, request->name(), request->version()).ok();
     response->set_ready(known && frontend_.live() && frontend_.ready());
   }
-  return FinishUnary(context, status);
+  return FinishCall(context, status);
 }
 
-grpc::ServerUnaryReactor* KserveService::ServerMetadata(
-    grpc::CallbackServerContext* context, const inference::ServerMetadataRequest*,
-    inference::ServerMetadataResponse* response) {
+ServerCall* KserveService::ServerMetadata(grpc::CallbackServerContext* context,
+                                          const inference::ServerMetadataRequest*,
+                                          inference::ServerMetadataResponse* response) {
   const absl::Status status = access_.Authorize(*context);
   if (status.ok()) {
     response->set_name("millrace");
     response->set_version(version_);
   }
-  return FinishUnary(context, status);
+  return FinishCall(context, status);
 }
 
-grpc::ServerUnaryReactor* KserveService::ModelMetadata(
-    grpc::CallbackServerContext* context, const inference::ModelMetadataRequest* request,
-    inference::ModelMetadataResponse* response) {
+ServerCall* KserveService::ModelMetadata(grpc::CallbackServerContext* context,
+                                         const inference::ModelMetadataRequest* request,
+                                         inference::ModelMetadataResponse* response) {
   if (absl::Status status = access_.Authorize(*context); !status.ok()) {
-    return FinishUnary(context, status);
+    return FinishCall(context, status);
   }
   const absl::StatusOr<QueryModel> model =
       DescribeModel(frontend_, request->name(), request->version());
   if (model.ok()) *response = ToProto(*model);
-  return FinishUnary(context, model.status());
+  return FinishCall(context, model.status());
 }
 
-grpc::ServerUnaryReactor* KserveService::ModelInfer(grpc::CallbackServerContext* context,
-                                                    const inference::ModelInferRequest* request,
-                                                    inference::ModelInferResponse* response) {
+ServerCall* KserveService::ModelInfer(grpc::CallbackServerContext* context,
+                                      const inference::ModelInferRequest* request,
+                                      inference::ModelInferResponse* response) {
   std::shared_ptr<const Tenant> tenant;
   const auto build = [&]() -> absl::StatusOr<TensorQuery> {
     MILLRACE_RETURN_IF_ERROR(access_.Authorize(*context, Scope::kInfer, &tenant));
     return FromProto(*request);
   };
   absl::StatusOr<TensorQuery> query = build();
-  if (!query.ok()) return FinishUnary(context, query.status());
+  if (!query.ok()) return FinishCall(context, query.status());
   query->id = StrCat("infer-", IsFitRequestId(request->id()) ? request->id() : NewRequestId());
   query->tenant = std::move(tenant);
   query->deadline = Deadline(*context);

@@ -3,11 +3,12 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
-#include "server/grpc/convert.h"
-#include "server/grpc/inference_service.h"
+#include "grpc/reflection/v1/reflection.pb.h"
+#include "grpc/reflection/v1alpha/reflection.pb.h"
 
 namespace millrace {
 namespace {
@@ -104,65 +105,51 @@ Response Answer(const std::vector<std::string>& services, const Request& request
 
 // One question after the other, each answered before the next is read.
 template <typename Request, typename Response>
-class ReflectionCall final : public grpc::ServerBidiReactor<Request, Response> {
+class ReflectionCall final : public ServerCall {
  public:
-  ReflectionCall(const std::vector<std::string>& services, const absl::Status& allowed)
-      : services_(services) {
-    if (allowed.ok()) {
-      this->StartRead(&request_);
-    } else {
-      this->Finish(ToGrpc(allowed));
-    }
-  }
+  explicit ReflectionCall(const std::vector<std::string>& services) : services_(services) {}
 
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      this->Finish(grpc::Status::OK);
-      return;
-    }
-    response_ = Answer<Request, Response>(services_, request_);
-    this->StartWrite(&response_);
+ private:
+  void OnMessage(const google::protobuf::Message* message) override {
+    if (message == nullptr) return End(grpc::Status::OK);
+    Write(Answer<Request, Response>(services_, static_cast<const Request&>(*message)));
   }
 
   void OnWriteDone(bool ok) override {
     if (ok) {
-      this->StartRead(&request_);
+      ReadNext();
     } else {
-      this->Finish(grpc::Status::CANCELLED);
+      End(grpc::Status::CANCELLED);
     }
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    Pass();
+    delete this;
+  }
 
- private:
   const std::vector<std::string>& services_;
-  Request request_;
-  Response response_;
 };
 
 }  // namespace
 
-ReflectionService::ReflectionService(const CallAccess& access, std::vector<std::string> services)
-    : access_(access), services_(std::move(services)) {}
+ReflectionService::ReflectionService(std::vector<std::string> services)
+    : services_(std::move(services)) {}
 
-ReflectionService::~ReflectionService() = default;
-
-grpc::ServerBidiReactor<alpha::ServerReflectionRequest, alpha::ServerReflectionResponse>*
-ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* context) {
-  return new ReflectionCall<alpha::ServerReflectionRequest, alpha::ServerReflectionResponse>(
-      services_, access_.Authorize(*context));
+template <typename Request, typename Response>
+ServerCall* ReflectionService::Begin(grpc::CallbackServerContext* /*context*/) {
+  return new ReflectionCall<Request, Response>(services_);
 }
 
-ReflectionServiceV1::ReflectionServiceV1(const CallAccess& access,
-                                         std::vector<std::string> services)
-    : access_(access), services_(std::move(services)) {}
-
-ReflectionServiceV1::~ReflectionServiceV1() = default;
-
-grpc::ServerBidiReactor<current::ServerReflectionRequest, current::ServerReflectionResponse>*
-ReflectionServiceV1::ServerReflectionInfo(grpc::CallbackServerContext* context) {
-  return new ReflectionCall<current::ServerReflectionRequest, current::ServerReflectionResponse>(
-      services_, access_.Authorize(*context));
+void ReflectionService::Register(CallService& calls) {
+  constexpr std::string_view kName = "ServerReflectionInfo";
+  calls.AddDialogue<alpha::ServerReflectionRequest>(
+      "grpc.reflection.v1alpha.ServerReflection", kName, Scope::kAny, *this,
+      &ReflectionService::Begin<alpha::ServerReflectionRequest, alpha::ServerReflectionResponse>);
+  calls.AddDialogue<current::ServerReflectionRequest>(
+      "grpc.reflection.v1.ServerReflection", kName, Scope::kAny, *this,
+      &ReflectionService::Begin<current::ServerReflectionRequest,
+                                current::ServerReflectionResponse>);
 }
 
 }  // namespace millrace

@@ -6,41 +6,23 @@
 #include <string>
 #include <vector>
 
-#include "grpc/reflection/v1/reflection.grpc.pb.h"
-#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
-#include "server/grpc/access.h"
+#include "server/grpc/call_service.h"
 
 namespace millrace {
 
-class ReflectionService final
-    : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
+class ReflectionService {
  public:
-  // `services`: the full names that a client may list. `access` must outlive the service.
-  ReflectionService(const CallAccess& access, std::vector<std::string> services);
-  ~ReflectionService() override;
+  // `services`: the full names that a client may list.
+  explicit ReflectionService(std::vector<std::string> services);
 
-  grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,
-                          grpc::reflection::v1alpha::ServerReflectionResponse>*
-  ServerReflectionInfo(grpc::CallbackServerContext* context) override;
+  // Adds its method under both names of the protocol, of which newer clients ask for v1 first; it
+  // is called as long as `calls` is.
+  void Register(CallService& calls);
 
  private:
-  const CallAccess& access_;
-  const std::vector<std::string> services_;
-};
+  template <typename Request, typename Response>
+  ServerCall* Begin(grpc::CallbackServerContext* context);
 
-// The same under the protocol's present name, which newer clients ask for first.
-class ReflectionServiceV1 final : public grpc::reflection::v1::ServerReflection::CallbackService {
- public:
-  // As ReflectionService's.
-  ReflectionServiceV1(const CallAccess& access, std::vector<std::string> services);
-  ~ReflectionServiceV1() override;
-
-  grpc::ServerBidiReactor<grpc::reflection::v1::ServerReflectionRequest,
-                          grpc::reflection::v1::ServerReflectionResponse>*
-  ServerReflectionInfo(grpc::CallbackServerContext* context) override;
-
- private:
-  const CallAccess& access_;
   const std::vector<std::string> services_;
 };
 

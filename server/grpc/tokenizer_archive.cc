@@ -4,11 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "absl/strings/escaping.h"
+#include "base/regular_file.h"
 #include "base/sha256.h"
 #include "base/strings.h"
 
@@ -80,14 +79,9 @@ absl::StatusOr<std::vector<ArchiveFile>> ReadFiles(const std::string& folder) {
   std::vector<ArchiveFile> files;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     if (!IsTokenizerFile(at->path())) continue;
-    std::error_code unreadable;
-    const uintmax_t size = at->file_size(unreadable);
-    std::ifstream in(at->path(), std::ios::binary);
-    if (unreadable || size > kMaxFileBytes || !in) {
-      return absl::InternalError("the tokenizer's files cannot be read");
-    }
-    files.emplace_back(at->path().filename().string(),
-                       std::string(std::istreambuf_iterator<char>(in), {}));
+    absl::StatusOr<std::string> text = ReadRegularFile(at->path().string(), kMaxFileBytes);
+    if (!text.ok()) return absl::InternalError("the tokenizer's files cannot be read");
+    files.emplace_back(at->path().filename().string(), *std::move(text));
   }
   const bool whole = std::any_of(files.begin(), files.end(), [](const ArchiveFile& file) {
     return file.first == "tokenizer.json" || file.first.ends_with(".model");

@@ -91,9 +91,9 @@ void VllmCall::Pump() {
   writing_ = true;
   if (unfinished_ == 0 && written_ == pending_.size()) {
     finished_ = true;
-    WriteAndEnd(&response_);
+    WriteAndEnd(response_);
   } else {
-    Write(&response_);
+    Write(response_);
   }
 }
 
@@ -126,7 +126,7 @@ void VllmCall::OnCancel() {
 void VllmCall::OnDone() {
   std::shared_ptr<VllmCall> self;  // goes away last
   {
-    // The lock is a Fence, too: it comes before all else that this thread touches.
+    // Taken before all else that this thread touches, so that it sees what others wrote.
     const std::lock_guard lock(mutex_);
     self.swap(self_);
   }

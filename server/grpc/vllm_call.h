@@ -10,14 +10,12 @@
 
 #include "engine/engine.h"
 #include "server/grpc/callbacks.h"
-#include "server/grpc/vllm_callbacks.h"
 #include "server/grpc/vllm_convert.h"
 
 namespace millrace {
 
 // Keeps itself alive until gRPC is done with it, as GenerateCall.
-class VllmCall : public VllmReactor<vllm_pb::GenerateResponse>,
-                 public std::enable_shared_from_this<VllmCall> {
+class VllmCall : public ServerCall, public std::enable_shared_from_this<VllmCall> {
  public:
   // `on_done` is called once, when gRPC is done with the call.
   VllmCall(grpc::CallbackServerContext* context, VllmOutput output, std::function<void()> on_done)

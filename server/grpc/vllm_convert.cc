@@ -226,7 +226,7 @@ pb::GetLoadsResponse Loads(const EngineInfo& info, const EngineStatus& status,
   const auto share = [](auto part, auto whole) {
     return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
   };
-  load.set_token_usage(share(stats.blocks_held, info.num_blocks));
+  load.set_token_usage(stats.usage);
   load.set_cache_hit_rate(share(stats.prefix_hits, stats.prefix_queries));
   load.set_utilization(share(stats.num_running, info.max_num_seqs));
   load.set_max_running_requests(info.max_num_seqs);

@@ -11,9 +11,13 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "engine/request.h"
+#include "vllm/common.pb.h"
 #include "vllm/engine.pb.h"
 
 namespace millrace {
+
+namespace vllm_pb = ::vllm::grpc::engine;
+namespace smg_pb = ::smg::grpc::common;
 
 // A Generate call shows this.
 struct VllmOutput {

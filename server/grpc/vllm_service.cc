@@ -27,6 +27,27 @@ uint32_t IdOf(const Tenant* tenant) { return tenant == nullptr ? 0 : tenant->id(
 VllmService::VllmService(Frontend& frontend, const CallAccess& access, std::string version)
     : frontend_(frontend), access_(access), version_(std::move(version)), started_(absl::Now()) {}
 
+void VllmService::Register(CallService& calls) {
+  const auto unary = [&](std::string_view name, Scope scope, auto method) {
+    calls.AddUnary("vllm.grpc.engine.VllmEngine", name, scope, *this, method);
+  };
+  const auto stream = [&](std::string_view name, Scope scope, auto method) {
+    calls.AddStream("vllm.grpc.engine.VllmEngine", name, scope, *this, method);
+  };
+  stream("Generate", Scope::kInfer, &VllmService::Generate);
+  unary("Embed", Scope::kInfer, &VllmService::Embed);
+  unary("HealthCheck", Scope::kAny, &VllmService::HealthCheck);
+  unary("Abort", Scope::kInfer, &VllmService::Abort);
+  unary("GetModelInfo", Scope::kAny, &VllmService::GetModelInfo);
+  unary("GetServerInfo", Scope::kAny, &VllmService::GetServerInfo);
+  unary("GetLoads", Scope::kAny, &VllmService::GetLoads);
+  stream("GetTokenizer", Scope::kInfer, &VllmService::GetTokenizer);
+  unary("FlushCache", Scope::kAdmin, &VllmService::FlushCache);
+  unary("StartProfile", Scope::kAdmin, &VllmService::StartProfile);
+  unary("StopProfile", Scope::kAdmin, &VllmService::StopProfile);
+  stream("SubscribeKvEvents", Scope::kAny, &VllmService::SubscribeKvEvents);
+}
+
 bool VllmService::Enter(const CallKey& key, const std::shared_ptr<VllmCall>& call) {
   const std::lock_guard lock(mutex_);
   return calls_.try_emplace(key, call).second;
@@ -37,8 +58,8 @@ void VllmService::Leave(const CallKey& key) {
   calls_.erase(key);
 }
 
-grpc::ServerWriteReactor<vllm_pb::GenerateResponse>* VllmService::Generate(
-    grpc::CallbackServerContext* context, const vllm_pb::GenerateRequest* request) {
+ServerCall* VllmService::Generate(grpc::CallbackServerContext* context,
+                                  const vllm_pb::GenerateRequest* request) {
   Engine* engine = nullptr;
   std::shared_ptr<const Tenant> tenant;
   const auto build = [&]() -> absl::StatusOr<GenerateRequest> {
@@ -48,7 +69,7 @@ grpc::ServerWriteReactor<vllm_pb::GenerateResponse>* VllmService::Generate(
     return FromProto(*request);
   };
   absl::StatusOr<GenerateRequest> built = build();
-  if (!built.ok()) return RefuseVllmStream<vllm_pb::GenerateResponse>(ToGrpc(built.status()));
+  if (!built.ok()) return FinishCall(context, built.status());
   built->id = request->request_id().empty() ? "gen-" + NewRequestId() : request->request_id();
   built->deadline = Deadline(*context);
   built->trace = TraceOf(*context);
@@ -58,16 +79,17 @@ grpc::ServerWriteReactor<vllm_pb::GenerateResponse>* VllmService::Generate(
   const auto call =
       std::make_shared<VllmCall>(context, VllmOutput::Of(*request), [this, key] { Leave(key); });
   if (!Enter(key, call)) {
-    return RefuseVllmStream<vllm_pb::GenerateResponse>(ToGrpc(absl::AlreadyExistsError(
-        StrCat("request_id is ", key.second, ", which is that of a request under way"))));
+    return FinishCall(context,
+                      absl::AlreadyExistsError(StrCat("request_id is ", key.second,
+                                                      ", which is that of a request under way")));
   }
   call->Begin(*engine, *std::move(built));
   return call.get();
 }
 
-grpc::ServerUnaryReactor* VllmService::Embed(grpc::CallbackServerContext* context,
-                                             const vllm_pb::EmbedRequest* request,
-                                             vllm_pb::EmbedResponse* response) {
+ServerCall* VllmService::Embed(grpc::CallbackServerContext* context,
+                               const vllm_pb::EmbedRequest* request,
+                               vllm_pb::EmbedResponse* response) {
   Engine* engine = nullptr;
   std::shared_ptr<const Tenant> tenant;
   const auto build = [&]() -> absl::StatusOr<EmbedRequest> {
@@ -77,7 +99,7 @@ grpc::ServerUnaryReactor* VllmService::Embed(grpc::CallbackServerContext* contex
     return FromProto(*request);
   };
   absl::StatusOr<EmbedRequest> embed = build();
-  if (!embed.ok()) return FinishUnary(context, embed.status());
+  if (!embed.ok()) return FinishCall(context, embed.status());
   embed->id = request->request_id().empty() ? "embd-" + NewRequestId() : request->request_id();
   embed->deadline = Deadline(*context);
   embed->trace = TraceOf(*context);
@@ -97,9 +119,9 @@ grpc::ServerUnaryReactor* VllmService::Embed(grpc::CallbackServerContext* contex
   return call;
 }
 
-grpc::ServerUnaryReactor* VllmService::HealthCheck(grpc::CallbackServerContext* context,
-                                                   const vllm_pb::HealthCheckRequest*,
-                                                   vllm_pb::HealthCheckResponse* response) {
+ServerCall* VllmService::HealthCheck(grpc::CallbackServerContext* context,
+                                     const vllm_pb::HealthCheckRequest*,
+                                     vllm_pb::HealthCheckResponse* response) {
   const absl::Status status = access_.Authorize(*context);
   if (status.ok()) {
     const bool live = frontend_.live();
@@ -108,15 +130,14 @@ grpc::ServerUnaryReactor* VllmService::HealthCheck(grpc::CallbackServerContext* 
                           : response->healthy() ? "healthy"
                                                 : "the server is not ready");
   }
-  return FinishUnary(context, status);
+  return FinishCall(context, status);
 }
 
-grpc::ServerUnaryReactor* VllmService::Abort(grpc::CallbackServerContext* context,
-                                             const vllm_pb::AbortRequest* request,
-                                             vllm_pb::AbortResponse*) {
+ServerCall* VllmService::Abort(grpc::CallbackServerContext* context,
+                               const vllm_pb::AbortRequest* request, vllm_pb::AbortResponse*) {
   std::shared_ptr<const Tenant> tenant;
   const absl::Status status = access_.Authorize(*context, Scope::kInfer, &tenant);
-  if (!status.ok()) return FinishUnary(context, status);
+  if (!status.ok()) return FinishCall(context, status);
   std::vector<std::shared_ptr<VllmCall>> calls;
   {
     const std::lock_guard lock(mutex_);
@@ -128,25 +149,25 @@ grpc::ServerUnaryReactor* VllmService::Abort(grpc::CallbackServerContext* contex
   for (const auto& call : calls) {
     if (call != nullptr) call->Abort();
   }
-  return FinishUnary(context, status);
+  return FinishCall(context, status);
 }
 
-grpc::ServerUnaryReactor* VllmService::GetModelInfo(grpc::CallbackServerContext* context,
-                                                    const vllm_pb::GetModelInfoRequest*,
-                                                    vllm_pb::GetModelInfoResponse* response) {
+ServerCall* VllmService::GetModelInfo(grpc::CallbackServerContext* context,
+                                      const vllm_pb::GetModelInfoRequest*,
+                                      vllm_pb::GetModelInfoResponse* response) {
   if (absl::Status status = access_.Authorize(*context); !status.ok()) {
-    return FinishUnary(context, status);
+    return FinishCall(context, status);
   }
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine("");
   if (engine.ok()) *response = ModelInfo((*engine)->info());
-  return FinishUnary(context, engine.status());
+  return FinishCall(context, engine.status());
 }
 
-grpc::ServerUnaryReactor* VllmService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                     const vllm_pb::GetServerInfoRequest*,
-                                                     vllm_pb::GetServerInfoResponse* response) {
+ServerCall* VllmService::GetServerInfo(grpc::CallbackServerContext* context,
+                                       const vllm_pb::GetServerInfoRequest*,
+                                       vllm_pb::GetServerInfoResponse* response) {
   if (absl::Status status = access_.Authorize(*context); !status.ok()) {
-    return FinishUnary(context, status);
+    return FinishCall(context, status);
   }
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine("");
   if (engine.ok()) {
@@ -162,12 +183,12 @@ grpc::ServerUnaryReactor* VllmService::GetServerInfo(grpc::CallbackServerContext
     response->set_max_num_seqs((*engine)->info().max_num_seqs);
     response->set_constrained_decoding_start("first_token");
   }
-  return FinishUnary(context, engine.status());
+  return FinishCall(context, engine.status());
 }
 
-grpc::ServerUnaryReactor* VllmService::GetLoads(grpc::CallbackServerContext* context,
-                                                const vllm_pb::GetLoadsRequest* request,
-                                                vllm_pb::GetLoadsResponse* response) {
+ServerCall* VllmService::GetLoads(grpc::CallbackServerContext* context,
+                                  const vllm_pb::GetLoadsRequest* request,
+                                  vllm_pb::GetLoadsResponse* response) {
   const auto find = [&]() -> absl::StatusOr<Engine*> {
     MILLRACE_RETURN_IF_ERROR(access_.Authorize(*context));
     if (request->dp_rank() != 0) {
@@ -176,7 +197,7 @@ grpc::ServerUnaryReactor* VllmService::GetLoads(grpc::CallbackServerContext* con
     return frontend_.FindEngine("");
   };
   const absl::StatusOr<Engine*> engine = find();
-  if (!engine.ok()) return FinishUnary(context, engine.status());
+  if (!engine.ok()) return FinishCall(context, engine.status());
   auto* const call = new UnaryCall;
   const bool asked =
       (*engine)->Report([this, call, response, engine = *engine](const EngineStatus& status) {
@@ -187,8 +208,8 @@ grpc::ServerUnaryReactor* VllmService::GetLoads(grpc::CallbackServerContext* con
   return call;
 }
 
-grpc::ServerWriteReactor<smg_pb::GetTokenizerChunk>* VllmService::GetTokenizer(
-    grpc::CallbackServerContext* context, const smg_pb::GetTokenizerRequest*) {
+ServerCall* VllmService::GetTokenizer(grpc::CallbackServerContext* context,
+                                      const smg_pb::GetTokenizerRequest*) {
   const auto find = [&]() -> absl::StatusOr<std::shared_ptr<const TokenizerArchive>> {
     MILLRACE_RETURN_IF_ERROR(access_.Authorize(*context, Scope::kInfer));
     MILLRACE_ASSIGN_OR_RETURN(Engine * engine, frontend_.FindEngine(""));
@@ -196,7 +217,7 @@ grpc::ServerWriteReactor<smg_pb::GetTokenizerChunk>* VllmService::GetTokenizer(
   };
   absl::StatusOr<std::shared_ptr<const TokenizerArchive>> archive = find();
   if (!archive.ok()) {
-    return RefuseVllmStream<smg_pb::GetTokenizerChunk>(ToGrpc(archive.status()));
+    return FinishCall(context, archive.status());
   }
   return new VllmTokenizerCall(*std::move(archive));
 }
@@ -207,30 +228,28 @@ absl::Status VllmService::Unsupported(const grpc::CallbackServerContext& context
   return absl::UnimplementedError(StrCat(why));
 }
 
-grpc::ServerUnaryReactor* VllmService::FlushCache(grpc::CallbackServerContext* context,
-                                                  const smg_pb::FlushCacheRequest*,
-                                                  smg_pb::FlushCacheResponse*) {
-  return FinishUnary(context, Unsupported(*context, Scope::kAdmin,
-                                          "the prefix cache cannot be emptied: what it holds goes "
-                                          "as soon as its memory is wanted"));
+ServerCall* VllmService::FlushCache(grpc::CallbackServerContext* context,
+                                    const smg_pb::FlushCacheRequest*, smg_pb::FlushCacheResponse*) {
+  return FinishCall(context, Unsupported(*context, Scope::kAdmin,
+                                         "the prefix cache cannot be emptied: what it holds goes "
+                                         "as soon as its memory is wanted"));
 }
 
-grpc::ServerUnaryReactor* VllmService::StartProfile(grpc::CallbackServerContext* context,
-                                                    const smg_pb::StartProfileRequest*,
-                                                    smg_pb::ProfileResponse*) {
-  return FinishUnary(context, Unsupported(*context, Scope::kAdmin, kNoProfiler));
+ServerCall* VllmService::StartProfile(grpc::CallbackServerContext* context,
+                                      const smg_pb::StartProfileRequest*,
+                                      smg_pb::ProfileResponse*) {
+  return FinishCall(context, Unsupported(*context, Scope::kAdmin, kNoProfiler));
 }
 
-grpc::ServerUnaryReactor* VllmService::StopProfile(grpc::CallbackServerContext* context,
-                                                   const smg_pb::StopProfileRequest*,
-                                                   smg_pb::ProfileResponse*) {
-  return FinishUnary(context, Unsupported(*context, Scope::kAdmin, kNoProfiler));
+ServerCall* VllmService::StopProfile(grpc::CallbackServerContext* context,
+                                     const smg_pb::StopProfileRequest*, smg_pb::ProfileResponse*) {
+  return FinishCall(context, Unsupported(*context, Scope::kAdmin, kNoProfiler));
 }
 
-grpc::ServerWriteReactor<smg_pb::KvEventBatch>* VllmService::SubscribeKvEvents(
-    grpc::CallbackServerContext* context, const smg_pb::SubscribeKvEventsRequest*) {
-  return RefuseVllmStream<smg_pb::KvEventBatch>(
-      ToGrpc(Unsupported(*context, Scope::kAny, "events of the KV cache are not published")));
+ServerCall* VllmService::SubscribeKvEvents(grpc::CallbackServerContext* context,
+                                           const smg_pb::SubscribeKvEventsRequest*) {
+  return FinishCall(context,
+                    Unsupported(*context, Scope::kAny, "events of the KV cache are not published"));
 }
 
 }  // namespace millrace

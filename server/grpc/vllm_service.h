@@ -13,53 +13,55 @@
 #include "absl/time/time.h"
 #include "server/frontend.h"
 #include "server/grpc/access.h"
+#include "server/grpc/call_service.h"
 #include "server/grpc/tokenizer_archive.h"
 #include "server/grpc/vllm_call.h"
-#include "server/grpc/vllm_callbacks.h"
+#include "vllm/common.pb.h"
+#include "vllm/engine.pb.h"
 
 namespace millrace {
 
 // Serves the only model: the protocol's requests name none. Every method needs a key where there
 // are keys.
-class VllmService final : public VllmCallbacks {
+class VllmService {
  public:
   // `frontend` and `access` must outlive the service.
   VllmService(Frontend& frontend, const CallAccess& access, std::string version);
 
-  grpc::ServerWriteReactor<vllm_pb::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context, const vllm_pb::GenerateRequest* request) override;
-  grpc::ServerUnaryReactor* Embed(grpc::CallbackServerContext* context,
-                                  const vllm_pb::EmbedRequest* request,
-                                  vllm_pb::EmbedResponse* response) override;
-  grpc::ServerUnaryReactor* HealthCheck(grpc::CallbackServerContext* context,
-                                        const vllm_pb::HealthCheckRequest* request,
-                                        vllm_pb::HealthCheckResponse* response) override;
-  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
-                                  const vllm_pb::AbortRequest* request,
-                                  vllm_pb::AbortResponse* response) override;
-  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
-                                         const vllm_pb::GetModelInfoRequest* request,
-                                         vllm_pb::GetModelInfoResponse* response) override;
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const vllm_pb::GetServerInfoRequest* request,
-                                          vllm_pb::GetServerInfoResponse* response) override;
-  grpc::ServerUnaryReactor* GetLoads(grpc::CallbackServerContext* context,
-                                     const vllm_pb::GetLoadsRequest* request,
-                                     vllm_pb::GetLoadsResponse* response) override;
-  grpc::ServerWriteReactor<smg_pb::GetTokenizerChunk>* GetTokenizer(
-      grpc::CallbackServerContext* context, const smg_pb::GetTokenizerRequest* request) override;
-  grpc::ServerUnaryReactor* FlushCache(grpc::CallbackServerContext* context,
-                                       const smg_pb::FlushCacheRequest* request,
-                                       smg_pb::FlushCacheResponse* response) override;
-  grpc::ServerUnaryReactor* StartProfile(grpc::CallbackServerContext* context,
-                                         const smg_pb::StartProfileRequest* request,
-                                         smg_pb::ProfileResponse* response) override;
-  grpc::ServerUnaryReactor* StopProfile(grpc::CallbackServerContext* context,
-                                        const smg_pb::StopProfileRequest* request,
-                                        smg_pb::ProfileResponse* response) override;
-  grpc::ServerWriteReactor<smg_pb::KvEventBatch>* SubscribeKvEvents(
-      grpc::CallbackServerContext* context,
-      const smg_pb::SubscribeKvEventsRequest* request) override;
+  // Adds its methods, which are called as long as `calls` is.
+  void Register(CallService& calls);
+
+  ServerCall* Generate(grpc::CallbackServerContext* context,
+                       const vllm_pb::GenerateRequest* request);
+  ServerCall* Embed(grpc::CallbackServerContext* context, const vllm_pb::EmbedRequest* request,
+                    vllm_pb::EmbedResponse* response);
+  ServerCall* HealthCheck(grpc::CallbackServerContext* context,
+                          const vllm_pb::HealthCheckRequest* request,
+                          vllm_pb::HealthCheckResponse* response);
+  ServerCall* Abort(grpc::CallbackServerContext* context, const vllm_pb::AbortRequest* request,
+                    vllm_pb::AbortResponse* response);
+  ServerCall* GetModelInfo(grpc::CallbackServerContext* context,
+                           const vllm_pb::GetModelInfoRequest* request,
+                           vllm_pb::GetModelInfoResponse* response);
+  ServerCall* GetServerInfo(grpc::CallbackServerContext* context,
+                            const vllm_pb::GetServerInfoRequest* request,
+                            vllm_pb::GetServerInfoResponse* response);
+  ServerCall* GetLoads(grpc::CallbackServerContext* context,
+                       const vllm_pb::GetLoadsRequest* request,
+                       vllm_pb::GetLoadsResponse* response);
+  ServerCall* GetTokenizer(grpc::CallbackServerContext* context,
+                           const smg_pb::GetTokenizerRequest* request);
+  ServerCall* FlushCache(grpc::CallbackServerContext* context,
+                         const smg_pb::FlushCacheRequest* request,
+                         smg_pb::FlushCacheResponse* response);
+  ServerCall* StartProfile(grpc::CallbackServerContext* context,
+                           const smg_pb::StartProfileRequest* request,
+                           smg_pb::ProfileResponse* response);
+  ServerCall* StopProfile(grpc::CallbackServerContext* context,
+                          const smg_pb::StopProfileRequest* request,
+                          smg_pb::ProfileResponse* response);
+  ServerCall* SubscribeKvEvents(grpc::CallbackServerContext* context,
+                                const smg_pb::SubscribeKvEventsRequest* request);
 
  private:
   // A tenant (0: none) and a request's id: nobody aborts another tenant's.

@@ -22,10 +22,10 @@ void VllmTokenizerCall::WriteNext() {
   chunk_.set_data(zip.data() + written_, size);
   written_ += size;
   if (written_ < zip.size()) {
-    Write(&chunk_);
+    Write(chunk_);
   } else {
     chunk_.set_sha256(archive_->sha256);
-    WriteAndEnd(&chunk_);
+    WriteAndEnd(chunk_);
   }
 }
 

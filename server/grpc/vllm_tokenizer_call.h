@@ -6,13 +6,14 @@
 #include <memory>
 #include <mutex>
 
+#include "server/grpc/callbacks.h"
 #include "server/grpc/tokenizer_archive.h"
-#include "server/grpc/vllm_callbacks.h"
+#include "vllm/common.pb.h"
 
 namespace millrace {
 
 // Deletes itself when gRPC is done with it.
-class VllmTokenizerCall final : public VllmReactor<smg_pb::GetTokenizerChunk> {
+class VllmTokenizerCall final : public ServerCall {
  public:
   explicit VllmTokenizerCall(std::shared_ptr<const TokenizerArchive> archive);
 
@@ -26,7 +27,7 @@ class VllmTokenizerCall final : public VllmReactor<smg_pb::GetTokenizerChunk> {
   const std::shared_ptr<const TokenizerArchive> archive_;
   std::mutex mutex_;    // guards what follows
   size_t written_ = 0;  // bytes
-  smg_pb::GetTokenizerChunk chunk_;
+  ::smg::grpc::common::GetTokenizerChunk chunk_;
 };
 
 }  // namespace millrace

@@ -117,7 +117,7 @@ absl::StatusOr<int> Entrance::Impl::Start() {
   }
   std::vector<net::io_context*> contexts;
   for (const auto& worker : workers_) contexts.push_back(&worker->context);
-  acceptor_.emplace(std::move(contexts), LogComponent::kGrpc,
+  acceptor_.emplace(std::move(contexts), options_.component,
                     [this](Tcp::socket socket, size_t worker) {
                       OnAccepted(std::move(socket), *workers_[worker]);
                     });
@@ -126,7 +126,8 @@ absl::StatusOr<int> Entrance::Impl::Start() {
     MILLRACE_ASSIGN_OR_RETURN(chosen,
                               acceptor_->Listen({.host = options_.host,
                                                  .port = static_cast<uint16_t>(options_.port),
-                                                 .port_setting = "grpc-port"}));
+                                                 .host_setting = options_.host_setting,
+                                                 .port_setting = options_.port_setting}));
   }
   for (const auto& worker : workers_) {
     worker->Tick();

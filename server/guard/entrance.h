@@ -7,10 +7,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/log.h"
 #include "server/guard/guard_metrics.h"
 #include "server/guard/limits.h"
 #include "server/tls/transport.h"
@@ -20,6 +22,10 @@ namespace millrace {
 struct EntranceOptions {
   std::string host = "127.0.0.1";  // an address, or "localhost"
   int port = 0;                    // 0: any free one
+  // The settings that an error blames, and who logs.
+  std::string_view host_setting = "host";
+  std::string_view port_setting = "grpc-port";
+  LogComponent component = LogComponent::kGrpc;
   bool listens = true;  // false: connections come by Adopt alone, and host and port are unused
   int threads = 1;
   TransportRules transport;

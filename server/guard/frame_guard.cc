@@ -211,7 +211,7 @@ bool FrameGuard::OnBlock(const FrameHeader& header, Bytes block, SteadyTime now)
                   StrCat("the fields of a header block are too large; allowed: ",
                          limits_.header_list_bytes, " bytes"));
   }
-  if (opens && !OpenStream(header.stream)) return false;
+  if (opens && !OpenStream(header.stream, now)) return false;
   if (!header.Has(http2::kEndStream)) return true;
   if (const auto it = streams_.find(header.stream); it != streams_.end()) {
     it->second.client_done = true;
@@ -220,7 +220,7 @@ bool FrameGuard::OnBlock(const FrameHeader& header, Bytes block, SteadyTime now)
   return true;
 }
 
-bool FrameGuard::OpenStream(uint32_t id) {
+bool FrameGuard::OpenStream(uint32_t id, SteadyTime now) {
   if (streams_.size() >= limits_.streams) {
     return Refuse(GuardReason::kStreams, http2::kEnhanceYourCalm,
                   StrCat("too many streams at once; allowed: ", limits_.streams));
@@ -229,6 +229,7 @@ bool FrameGuard::OpenStream(uint32_t id) {
   Stream& stream = streams_[id];
   stream.window = initial_window_;
   stream.upload_window = initial_upload_window_;
+  stream.message_began = now;
   ++shared_.streams;
   return true;
 }

@@ -94,7 +94,8 @@ class FrameGuard {
     uint8_t prefix_bytes = 0;    // of the message's prefix that have come
     uint32_t message_left = 0;   // of the message
     uint64_t message_bytes = 0;  // that have come of it
-    SteadyTime message_began;
+    SteadyTime message_began;    // without a message: when the headers came, or the window opened
+    bool had_message = false;    // one has begun
     std::unique_ptr<BodyBudget::Body> charge;  // if the message came in several pieces
   };
 
@@ -114,11 +115,13 @@ class FrameGuard {
   bool OnPing(const http2::FrameHeader& header, SteadyTime now);
   bool OnWindowUpdate(uint32_t stream, uint32_t bytes, SteadyTime now);
   bool OnBlock(const http2::FrameHeader& header, http2::Bytes block, SteadyTime now);
-  bool OpenStream(uint32_t id);
+  bool OpenStream(uint32_t id, SteadyTime now);
 
   // Reads message prefixes out of a stream's DATA.
   void OnMessageBytes(http2::Bytes bytes, SteadyTime now);
   void CheckMessage(uint32_t id, Stream& stream, SteadyTime now);
+  // Returns whether a message is to come, or to go on coming.
+  static bool AwaitsMessage(const Stream& stream);
   void EndMessage(Stream& stream);
 
   void CloseStream(uint32_t id);

@@ -31,6 +31,7 @@ void FrameGuard::OnMessageBytes(Bytes bytes, SteadyTime now) {
   while (!bytes.empty()) {
     if (stream.prefix_bytes < 5) {  // a flag, and the length in four bytes
       if (stream.prefix_bytes == 0) {
+        stream.had_message = true;
         stream.message_began = now;
         stream.message_left = 0;
         stream.message_bytes = 0;
@@ -66,12 +67,23 @@ void FrameGuard::EndMessage(Stream& stream) {
   stream.charge.reset();
 }
 
+// A call begins with a message, but for one that the server answers before it has come. Behind the
+// first one there may be no other, or one that comes whenever the client has something to say.
+bool FrameGuard::AwaitsMessage(const Stream& stream) {
+  if (stream.prefix_bytes > 0) return true;
+  return !stream.had_message && !stream.client_done && !stream.answering;
+}
+
 void FrameGuard::CheckMessage(uint32_t id, Stream& stream, SteadyTime now) {
   if (stream.charge != nullptr && stream.charge->evicted()) {
     return ResetStream(id, stream, GuardReason::kMessageBytes, http2::kEnhanceYourCalm);
   }
+  if (!AwaitsMessage(stream)) return;
   // Where the server has no window open, the client is not to blame.
-  if (stream.prefix_bytes == 0 || stream.upload_window <= 0 || upload_window_ <= 0) return;
+  if (stream.upload_window <= 0 || upload_window_ <= 0) {
+    if (!stream.had_message) stream.message_began = now;
+    return;
+  }
   const Duration late = now - stream.message_began - limits_.message_grace;
   if (static_cast<double>(stream.message_bytes) <
       ToSeconds(late) * limits_.message_bytes_per_second) {

@@ -239,6 +239,38 @@ TEST_F(FrameGuardTest, AMessageThatStallsResetsItsStream) {
   EXPECT_EQ(reason(), std::nullopt);
 }
 
+TEST_F(FrameGuardTest, ACallWhoseFirstMessageNeverBeginsIsReset) {
+  Client(kGreeting);
+  Open(1);
+  Open(3, http2::kEndStream);  // the client has said that there is none
+  Open(5);                     // a stream both ways, which the server has begun to answer
+  Server(MakeFrame(http2::kHeaders, http2::kEndHeaders, 5, "\x88"));
+  Open(7);
+  Client(MakeFrame(http2::kData, 0, 7, Message(0)));  // and the next one comes when it likes
+  clock_.Advance(std::chrono::seconds(10));
+  guard_->CheckTimes(clock_.Now());
+  EXPECT_TRUE(guard_->TakeResets().empty());
+  Open(9);
+  clock_.Advance(std::chrono::seconds(1));
+  guard_->CheckTimes(clock_.Now());
+  const auto resets = guard_->TakeResets();
+  ASSERT_EQ(resets.size(), 1u);
+  EXPECT_EQ(resets[0].stream, 1u);
+  EXPECT_EQ(resets[0].reason, GuardReason::kMessageRate);
+  EXPECT_EQ(guard_->streams(), 4u);
+  // A client whose window the server has not opened has its time from then on.
+  const std::string settings("\0\4\0\0\0\0", 6);
+  Server(MakeFrame(http2::kSettings, 0, 0, settings));
+  clock_.Advance(std::chrono::seconds(100));
+  guard_->CheckTimes(clock_.Now());
+  Server(MakeFrame(http2::kWindowUpdate, 0, 9, std::string_view("\0\0\1\0", 4)));
+  guard_->CheckTimes(clock_.Now());
+  EXPECT_TRUE(guard_->TakeResets().empty());
+  clock_.Advance(std::chrono::seconds(11));
+  guard_->CheckTimes(clock_.Now());
+  EXPECT_EQ(guard_->TakeResets().size(), 1u);
+}
+
 TEST_F(FrameGuardTest, MessagesAreBoundedTogether) {
   Begin({.all_message_bytes = 1000});
   Client(kGreeting);
@@ -283,7 +315,7 @@ TEST_F(FrameGuardTest, AConnectionWindowThatStaysShutEndsTheConnection) {
   Client(MakeFrame(http2::kWindowUpdate, 0, 1, std::string_view("\0\1\0\0", 4)));
   for (int i = 0; i < 4; ++i) Server(MakeFrame(http2::kData, 0, 1, std::string(16384, 'd')));
   guard_->CheckTimes(clock_.Now());
-  clock_.Advance(std::chrono::seconds(41));
+  clock_.Advance(std::chrono::seconds(31));
   guard_->CheckTimes(clock_.Now());
   EXPECT_EQ(reason(), GuardReason::kWriteTimeout);
 }

@@ -31,16 +31,18 @@ struct GuardLimits {
   int unanswered_frames = 8;               // PING and SETTINGS: further ones wait
   Duration handshake_timeout = std::chrono::seconds(10);  // until the first SETTINGS has come
   Duration header_timeout = std::chrono::seconds(10);     // of one header block
-  Duration write_timeout = std::chrono::seconds(40);  // without a byte taken, or a window opened
+  Duration write_timeout = std::chrono::seconds(30);  // without a byte taken, or a window opened
   Duration linger_timeout = std::chrono::seconds(2);  // for the client to read the last frames
-  Duration message_grace = std::chrono::seconds(10);  // then a message must have come at this rate:
+  // From a message's first byte, or, for a call's first message, from its headers on. Then it must
+  // have come at this rate:
+  Duration message_grace = std::chrono::seconds(10);
   double message_bytes_per_second = 1024;
 
   // Limits of all connections together.
   size_t connections = 4096;
   size_t all_streams = 16384;
-  uint64_t all_message_bytes = 256 << 20;  // of messages that are coming in
-  RateLimit all_resets = {4000, 2000};     // further ones wait
+  uint64_t all_message_bytes = 64 << 20;  // of messages that are coming in
+  RateLimit all_resets = {4000, 2000};    // further ones wait
 };
 
 // Why a connection was refused or closed, or (kMessage…) one of its streams reset.

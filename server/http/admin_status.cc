@@ -14,6 +14,7 @@
 #include "server/http/deferred_answer.h"
 #include "server/http/host_policy.h"
 #include "server/http/json_writer.h"
+#include "server/http/model_json.h"
 
 namespace millrace {
 namespace {
@@ -86,6 +87,8 @@ std::string EngineJson(const EngineInfo& info, const EngineStatus& status) {
   Append(out, "max_model_len", int64_t{info.max_model_len});
   Append(out, "num_blocks", int64_t{info.num_blocks});
   Append(out, "block_size", int64_t{info.block_size});
+  out += ",\"state\":";
+  AppendState(out, info);
   AppendBool(out, "chat", info.has_chat_template && info.embedding_size == 0);
   AppendStats(out, status);
   out += ",\"sequences\":[";

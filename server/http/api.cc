@@ -29,8 +29,7 @@ namespace {
 constexpr absl::Duration kDrainRetryAfter = absl::Seconds(5);
 
 // Bodies above this are parsed elsewhere: JSON takes some 10 ns a byte.
-constexpr size_t kMediumBytes = 32 << 10;
-constexpr size_t kLargeBytes = 512 << 10;
+constexpr size_t kSmallBytes = 32 << 10;
 
 Credentials CredentialsOf(const HttpRequestHead& head) {
   Credentials shown{.authorization = head.authorization};
@@ -213,9 +212,8 @@ HttpResponse Api::NotReady() const {
 }
 
 RequestCost Api::CostOf(const HttpRequestHead& head, size_t body_bytes) const {
-  if (head.path == "/metrics" || head.path == "/openapi.json") return RequestCost::kMetrics;
-  if (body_bytes > kLargeBytes) return RequestCost::kLarge;
-  return body_bytes > kMediumBytes ? RequestCost::kMedium : RequestCost::kSmall;
+  if (head.path == "/metrics" || head.path == "/openapi.json") return RequestCost::kRendering;
+  return body_bytes > kSmallBytes ? RequestCost::kBody : RequestCost::kSmall;
 }
 
 bool Api::IsOpen(const HttpRequestHead& head) const {
@@ -244,11 +242,11 @@ absl::Status Api::SetCaller(const HttpRequestHead& head, std::shared_ptr<const T
   return frontend_.Authorize(CredentialsOf(head), Scope::kInfer, &tenant);
 }
 
-std::string Api::TenantOf(const HttpRequestHead& head) const {
+std::shared_ptr<const Tenant> Api::TenantOf(const HttpRequestHead& head) const {
   std::shared_ptr<const Tenant> tenant;
-  if (options_.admin && !frontend_.guards_admin()) return "";
-  if (!frontend_.Authorize(CredentialsOf(head), Scope::kAny, &tenant).ok()) return "";
-  return tenant == nullptr ? "" : tenant->limits().name;
+  if (options_.admin && !frontend_.guards_admin()) return nullptr;
+  if (!frontend_.Authorize(CredentialsOf(head), Scope::kAny, &tenant).ok()) return nullptr;
+  return tenant;
 }
 
 std::string Api::OwnerOf(const HttpRequestHead& head) const {
@@ -289,7 +287,7 @@ Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const W
                base64 = request->base64](const absl::StatusOr<Embeddings>& embeddings) {
     if (!embeddings.ok()) return complete(ErrorResponse(ErrorFromStatus(embeddings.status())));
     HttpResponse response = JsonResponse(EmbeddingsJson(id, model, *embeddings, base64));
-    response.tokens = TokenCounts{.prompt = embeddings->prompt_tokens};
+    response.tokens = UsedTokens{.prompt = embeddings->prompt_tokens};
     complete(std::move(response));
   };
   answer->WhenDropped((*engine)->Embed(std::move(request->request), std::move(done)));
@@ -304,14 +302,16 @@ Handled Api::Tokenize(const HttpRequestHead& head, const std::string& body,
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
   auto answer = std::make_unique<DeferredAnswer>(wake);
   const bool strings = parsed->request.return_token_strs;
-  parsed->request.deadline = DeadlineOf(head);
-  (*engine)->Tokenize(
+  if (absl::Status s = SetCaller(head, parsed->request.tenant, parsed->request.deadline); !s.ok()) {
+    return ErrorResponse(ErrorFromStatus(s));
+  }
+  answer->WhenDropped((*engine)->Tokenize(
       std::move(parsed->request),
       [complete = answer->Completer(), strings,
        length = (*engine)->info().max_model_len](const absl::StatusOr<TokenizeResult>& result) {
         complete(result.ok() ? JsonResponse(TokenizeJson(*result, strings, length))
                              : ErrorResponse(ErrorFromStatus(result.status())));
-      });
+      }));
   return answer;
 }
 
@@ -323,15 +323,19 @@ Handled Api::Detokenize(const HttpRequestHead& head, const std::string& body,
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
   auto answer = std::make_unique<DeferredAnswer>(wake);
-  (*engine)->Detokenize({.tokens = std::move(request->tokens), .deadline = DeadlineOf(head)},
-                        [complete = answer->Completer()](const absl::StatusOr<std::string>& text) {
-                          if (!text.ok())
-                            return complete(ErrorResponse(ErrorFromStatus(text.status())));
-                          std::string out = R"({"prompt":)";
-                          AppendJsonString(out, *text);
-                          out += '}';
-                          complete(JsonResponse(std::move(out)));
-                        });
+  DetokenizeRequest detokenize = {.tokens = std::move(request->tokens)};
+  if (absl::Status s = SetCaller(head, detokenize.tenant, detokenize.deadline); !s.ok()) {
+    return ErrorResponse(ErrorFromStatus(s));
+  }
+  answer->WhenDropped((*engine)->Detokenize(
+      std::move(detokenize),
+      [complete = answer->Completer()](const absl::StatusOr<std::string>& text) {
+        if (!text.ok()) return complete(ErrorResponse(ErrorFromStatus(text.status())));
+        std::string out = R"({"prompt":)";
+        AppendJsonString(out, *text);
+        out += '}';
+        complete(JsonResponse(std::move(out)));
+      }));
   return answer;
 }
 
@@ -382,7 +386,12 @@ Handled Api::Health(bool needs_ready) const {
                    "there is work and no step finishes, or the device has failed");
   }
   if (needs_ready && !frontend_.ready()) return NotReady();
-  return JsonResponse(R"({"status":"ok"})");
+  const std::vector<std::string> stale =
+      needs_ready ? frontend_.stale_files() : std::vector<std::string>();
+  if (stale.empty()) return JsonResponse(R"({"status":"ok"})");
+  return JsonResponse(StrCat(
+      R"({"status":"ok","detail":"the files of these settings cannot be read, and what was read before stays in force: )",
+      JoinList(stale), R"("})"));
 }
 
 Handled Api::Metrics() const {

@@ -32,8 +32,9 @@ struct ApiOptions {
   std::function<void()> drain = [] {};  // begins to end the server, as SIGTERM does; any thread
 };
 
-// Where a request is handled: kSmall where streams are written, since it takes microseconds.
-enum class RequestCost { kSmall, kMedium, kLarge, kMetrics };
+// Where a request is handled: kSmall where streams are written, since it takes microseconds; kBody
+// and kRendering, whose body is long or whose answer is made of much, on threads for these.
+enum class RequestCost { kSmall, kBody, kRendering };
 
 // Returns when the request expires, as its header says; nothing if it does not.
 std::optional<absl::Time> DeadlineOf(const HttpRequestHead& head);
@@ -68,8 +69,8 @@ class Api {
   };
   Handler HandlerOf(const HttpRequestHead& head) const;
 
-  // Returns the name of the tenant whose key or certificate the request shows; empty if none.
-  std::string TenantOf(const HttpRequestHead& head) const;
+  // Returns the tenant whose key or certificate the request shows; null if none.
+  std::shared_ptr<const Tenant> TenantOf(const HttpRequestHead& head) const;
 
   // Sets what Host and Origin may be from now on.
   void SetHosts(HostPolicy hosts);

@@ -189,7 +189,10 @@ TEST_F(ApiTest, Models) {
   EXPECT_EQ(list["object"], "list");
   EXPECT_EQ(list["data"], Json::parse(R"([{"id": "scripted", "object": "model",
       "created": 1700000000, "owned_by": "millrace", "root": "scripted", "parent": null,
-      "max_model_len": 2048, "kv_cache_tokens": 1600, "architecture": "llama", "batch_invariant": true,
+      "max_model_len": 2048, "kv_cache_tokens": 1600,
+      "state": [{"kind": "pages", "window": null, "block_bytes": 4096, "blocks": 100},
+                {"kind": "pages", "window": 128, "block_bytes": 2048, "blocks": 20}],
+      "architecture": "llama", "batch_invariant": true,
       "tensor_parallel_size": 1, "expert_parallel": false, "default_sampling_params": {}}])"));
   EXPECT_EQ(Json::parse(Get(api_, "/v1/models/scripted").body), list["data"][0]);
   EXPECT_EQ(Get(api_, "/v1/models/s%63ripted").status, 200);
@@ -230,7 +233,7 @@ TEST_F(ApiTest, Metrics) {
   const HttpResponse response = Get(api_, "/metrics");
   EXPECT_EQ(response.content_type, "text/plain; version=0.0.4; charset=utf-8");
   EXPECT_THAT(response.body, HasSubstr("# HELP"));
-  EXPECT_EQ(api_.CostOf(Head("GET", "/metrics"), 0), RequestCost::kMetrics);
+  EXPECT_EQ(api_.CostOf(Head("GET", "/metrics"), 0), RequestCost::kRendering);
 }
 
 TEST_F(ApiTest, TheOperatorNeedsNoKeyAndSetsLogLevels) {

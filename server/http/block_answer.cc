@@ -75,7 +75,7 @@ Answer::State BlockAnswer::Poll(HttpResponse& response, std::string& body) {
         return State::kEnd;
       }
       body.clear();
-      response.body = Whole(*finish);
+      response.shared_body = Whole(*finish);
       return State::kWhole;
     }
     if (!request_.stream) body.clear();
@@ -84,9 +84,9 @@ Answer::State BlockAnswer::Poll(HttpResponse& response, std::string& body) {
   return body.empty() ? State::kWaiting : State::kPause;
 }
 
-std::optional<TokenCounts> BlockAnswer::tokens() const {
+std::optional<UsedTokens> BlockAnswer::tokens() const {
   if (prompt_tokens_ == 0) return std::nullopt;
-  return TokenCounts{.prompt = prompt_tokens_, .completion = completion_tokens_};
+  return UsedTokens{.prompt = prompt_tokens_, .completion = completion_tokens_};
 }
 
 bool BlockAnswer::Ping(HttpResponse& response, std::string& body) {

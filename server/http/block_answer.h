@@ -43,7 +43,7 @@ class BlockAnswer : public Answer {
 
   State Poll(HttpResponse& response, std::string& body) override;
   bool Ping(HttpResponse& response, std::string& body) override;
-  std::optional<TokenCounts> tokens() const override;
+  std::optional<UsedTokens> tokens() const override;
 
  protected:
   // Returns what the protocol's ids of calls begin with, but for those that the model itself gave.
@@ -55,7 +55,7 @@ class BlockAnswer : public Answer {
   virtual void Close(const AnswerBlock& block, bool complete, std::string& body) = 0;
   // `finish` is not an error.
   virtual void End(const Finish& finish, std::string& body) = 0;
-  virtual std::string Whole(const Finish& finish) = 0;
+  virtual std::shared_ptr<const std::string> Whole(const Finish& finish) = 0;
   // The request has failed: before the stream's header was sent, and after Begin.
   virtual HttpResponse Refusal(const ApiError& error) = 0;
   virtual void Break(const ApiError& error, std::string& body) = 0;
@@ -82,7 +82,7 @@ class BlockAnswer : public Answer {
   const std::string model_;
   const int64_t created_;
   std::shared_ptr<ResponseStream> stream_;
-  TextCalls texts_;
+  ArgumentTexts texts_;
   std::vector<AnswerBlock> blocks_;
   bool open_ = false;         // the last block
   bool header_sent_ = false;  // of a stream

@@ -14,9 +14,6 @@ namespace {
 namespace net = boost::asio;
 using boost::system::error_code;
 
-// A large answer's memory is given back when it is written.
-constexpr size_t kKeptBytes = 64 << 10;
-
 constexpr std::chrono::seconds kProgressPeriod(1);
 
 }  // namespace
@@ -73,21 +70,11 @@ void Connection::Refuse(const ApiError& error) {
   if (head_.request_id.empty()) head_.request_id = NewRequestId();
   parser_->get().body() = std::string();
   charge_.reset();
+  place_.reset();
+  EndWanting();
   HttpResponse refusal = ErrorResponse(error);
   ShapeError(head_.path, refusal);
-  Respond(refusal, false);
-}
-
-void Connection::Respond(const HttpResponse& response, bool keep_alive) {
-  phase_ = Phase::kAnswer;
-  keep_alive_ = keep_alive && !state_.stopping && !state_.api.leaving();
-  const bool bodiless = response.status == 204;
-  AppendHead(response, bodiless ? Framing::kNone : Framing::kLength, response.body.size());
-  if (head_.method != "HEAD") out_ += response.body;
-  head_sent_ = true;
-  done_ = true;
-  DropAnswer();
-  Advance();
+  Respond(std::move(refusal), false);
 }
 
 void Connection::AppendHead(const HttpResponse& response, Framing framing, size_t length) {
@@ -100,6 +87,7 @@ void Connection::AppendHead(const HttpResponse& response, Framing framing, size_
 }
 
 void Connection::OnWake() {
+  if (charged_ != nullptr && charged_->evicted()) return Close("answer_memory");
   drained_ = false;
   Advance();
 }
@@ -149,7 +137,7 @@ void Connection::ProduceFirst() {
   std::string body;
   const Answer::State state = answer_->Poll(response, body);
   if (state == Answer::State::kWaiting) return;
-  if (state == Answer::State::kWhole) return Respond(response, keep_alive_);
+  if (state == Answer::State::kWhole) return Respond(std::move(response), keep_alive_);
   BeginBody(state, response, body);
 }
 
@@ -171,42 +159,6 @@ void Connection::AppendBody(std::string_view body) {
   if (chunked_) CloseChunk(out_, opened);
 }
 
-// False: the socket takes no more for now (OnWritable goes on), or is dead.
-bool Connection::Flush() {
-  while (out_begin_ < out_.size()) {
-    error_code error;
-    const size_t written =
-        socket_.write_some(net::buffer(out_.data() + out_begin_, out_.size() - out_begin_), error);
-    out_begin_ += written;
-    sent_ += written;
-    sent_bytes_ += written;
-    if (error == net::error::would_block) {
-      SetDeadline(limits().write_timeout);
-      waiting_write_ = true;
-      socket_.async_wait(Transport::wait_write,
-                         [self = shared_from_this()](const error_code& failed) {
-                           self->waiting_write_ = false;
-                           if (failed) return self->Close();
-                           self->OnWritable();
-                         });
-      return false;
-    }
-    if (error) {
-      Close();
-      return false;
-    }
-  }
-  out_begin_ = 0;
-  if (out_.capacity() > kKeptBytes) out_ = std::string();
-  out_.clear();
-  return true;
-}
-
-void Connection::OnWritable() {
-  Advance();
-  Feed();
-}
-
 void Connection::FinishResponse() {
   Record();
   answer_.reset();
@@ -222,7 +174,7 @@ void Connection::DropAnswer() {
 
 void Connection::Record() {
   if (answer_ != nullptr && !tokens_.has_value()) tokens_ = answer_->tokens();
-  const std::string tenant = state_.api.TenantOf(head_);
+  const std::shared_ptr<const Tenant> tenant = state_.api.TenantOf(head_);
   const std::string from = socket_.is_proxied() ? PeerText(socket_.peer()) : "";
   const Api::Handler handler = state_.api.HandlerOf(head_);
   state_.metrics.OnRequest({.method = head_.method,
@@ -236,7 +188,7 @@ void Connection::Record() {
                             .request_id = head_.request_id,
                             .client = socket_.client_name(),
                             .from = from,
-                            .tenant = tenant,
+                            .tenant = TenantName(tenant),
                             .reason = reason_,
                             .param = param_,
                             .tokens = tokens_});
@@ -264,7 +216,7 @@ void Connection::CheckDeadline(SteadyTime now) {
     next_check_ = now + kProgressPeriod;
     if (progress_.Stalled(socket_.native_handle(), socket_.sent(), now,
                           absl::ToChronoNanoseconds(limits().write_timeout))) {
-      return Close();
+      return Close("write_timeout");
     }
   }
   if (socket_.gives_way(now)) {
@@ -277,7 +229,7 @@ void Connection::CheckDeadline(SteadyTime now) {
     return Refuse(HttpError(408, "request_timeout", "the request did not come in time"));
   }
   if (socket_.is_beginning()) state_.metrics.OnRefusal("handshake_timeout");
-  Close();
+  Close("write_timeout");
 }
 
 // A proxy would close a stream that is quiet for long, while its request waits in the queue, say.
@@ -309,19 +261,24 @@ void Connection::Stop(WhichConnections which) {
   if (which == WhichConnections::kIdle || expects_none) Close();
 }
 
-void Connection::Close() {
+void Connection::Close(std::string_view reason) {
   if (phase_ == Phase::kClosed) return;
   const auto self = std::move(self_);  // until the end of this call
   if (phase_ == Phase::kAnswer) {
     // The client left, or took nothing any more. 499 is nginx's status for it.
     if (status_ == 0) status_ = 499;
-    reason_ = "client_closed";
+    reason_ = reason;
     Record();
   }
   phase_ = Phase::kClosed;
+  closed_ = true;
   ++state_.closed;
   deadline_.reset();
   answer_.reset();
+  EndWaiting();
+  EndWanting();
+  out_ = std::string();
+  out_begin_ = 0;
   thread_.Remove(this);
   error_code ignored;
   socket_.close(ignored);

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -13,50 +12,22 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "absl/status/status.h"
+#include "engine/tenant.h"
 #include "server/guard/body_budget.h"
+#include "server/guard/output_budget.h"
 #include "server/guard/socket_progress.h"
 #include "server/http/api.h"
 #include "server/http/http_metrics.h"
 #include "server/http/http_server.h"
 #include "server/http/io_thread.h"
+#include "server/http/server_state.h"
 #include "server/http/wire.h"
 #include "server/tls/transport.h"
 
 namespace millrace {
-
-// The state that all connections of a server share.
-struct ServerState {
-  ServerState(const Api& api, const HttpLimits& limits, HttpMetrics& metrics, size_t workers,
-              const TransportRules& transport_rules)
-      : api(api),
-        limits(limits),
-        metrics(metrics),
-        transport_rules(transport_rules),
-        bodies(limits.all_bodies_bytes),
-        workers(workers),
-        large_workers(workers) {}
-
-  const Api& api;
-  const HttpLimits& limits;
-  HttpMetrics& metrics;
-  const TransportRules& transport_rules;
-  std::atomic<size_t> connections{0};
-  std::atomic<size_t> closed{0};  // of them, those that wait for their last handlers
-  BodyBudget bodies;              // of requests being read
-  std::atomic<bool> stopping{false};
-  // For what Api::CostOf says. A large body does not hold up those that are less so, and nothing
-  // holds up the metrics.
-  boost::asio::thread_pool workers;
-  boost::asio::thread_pool large_workers;
-  boost::asio::thread_pool metrics_worker{1};
-
-  bool full() const { return connections - closed > limits.connections; }
-  boost::asio::thread_pool& PoolFor(RequestCost cost) {
-    if (cost == RequestCost::kMetrics) return metrics_worker;
-    return cost == RequestCost::kLarge ? large_workers : workers;
-  }
-};
 
 // Everything but the constructor runs on its IoThread.
 //
@@ -112,13 +83,28 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnHead();
   void OnBodyBytes();
   void RefuseBody();
+  void RefuseWork(const absl::Status& why);
+  void Continue();
+  bool FindPlace(uint64_t bytes);
+  void WantPlace(SteadyTime now);
+  void EndWanting();
   void CheckBody(SteadyTime now);
   void OnRequest();
+  void HandleElsewhere(RequestCost cost, std::string body);
   void OnHandled(Handled handled);
 
   void Refuse(const ApiError& error);
-  void Respond(const HttpResponse& response, bool keep_alive);
+  void Respond(HttpResponse response, bool keep_alive);
   void AppendHead(const HttpResponse& response, Framing framing, size_t length);
+  // Charges a whole answer that is about to be sent. Returns the refusal to send in its place.
+  std::optional<HttpResponse> ChargeWhole(const std::string& body);
+  // Charges what waits, if it is not charged yet. Returns false if it must not wait.
+  bool ChargeWaiting();
+  // Counts what waits as one of the tenant's streams.
+  absl::Status CountStream(const std::shared_ptr<const Tenant>& tenant, bool always);
+  bool Charge(const std::shared_ptr<const Tenant>& tenant, uint64_t bytes, const void* buffer);
+  void EndWaiting();
+  std::string_view unwritten() const;
   void Advance();
   bool Produce();
   void ProduceFirst();
@@ -126,13 +112,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void AppendBody(std::string_view body);
   void PingIfQuiet(SteadyTime now);
   bool Flush();
+  bool WaitWritable();
   void OnWritable();
   void FinishResponse();
   // Lets go of the answer, and keeps what it used.
   void DropAnswer();
   void Record();
   void Linger();
-  void Close();
+  // `reason`: why an answer that is under way is broken off.
+  void Close(std::string_view reason = "client_closed");
 
   void SetDeadline(absl::Duration after);
   Wake MakeWake() const;
@@ -153,13 +141,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool spare_;
   std::unique_ptr<Answer> answer_;
   std::string out_;
-  size_t out_begin_ = 0;                // what is before it is written
-  uint64_t sent_ = 0;                   // on this connection
-  uint64_t sent_bytes_ = 0;             // of the answer
-  std::optional<SteadyTime> deadline_;  // of what phase_ waits for
-  SteadyTime next_check_;               // of progress_
-  uint64_t quiet_sent_ = 0;             // sent_ when CheckDeadline saw it last
-  SteadyTime quiet_since_;              // the client has got nothing; seen at CheckDeadline
+  size_t out_begin_ = 0;                          // what is before it is written
+  std::unique_ptr<OutputBudget::Share> charged_;  // for what waits
+  uint64_t sent_ = 0;                             // on this connection
+  uint64_t sent_bytes_ = 0;                       // of the answer
+  std::optional<SteadyTime> deadline_;            // of what phase_ waits for
+  SteadyTime next_check_;                         // of progress_
+  uint64_t quiet_sent_ = 0;                       // sent_ when CheckDeadline saw it last
+  SteadyTime quiet_since_;  // the client has got nothing; seen at CheckDeadline
+
+  std::shared_ptr<const std::string> body_;  // a large one, which follows out_
+  size_t body_begin_ = 0;                    // what is before it is written
+  bool blocked_ = false;                     // the socket was full since out_ and body_ were made
+  std::shared_ptr<const Tenant> counted_;    // what waits is one of its streams
 
   std::shared_ptr<Connection> self_;  // from Start to Close: the only owner while it waits
   std::shared_ptr<WakeSlot> wake_slot_;
@@ -169,18 +163,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::beast::flat_buffer in_{IoThread::kInputBytes};
   std::optional<Parser> parser_;
   HttpRequestHead head_;
-  std::optional<BodyBudget::Body> charge_;  // of state_.bodies
+  std::optional<BodyBudget::Body> charge_;    // of state_.bodies
+  std::optional<TenantBudget::Share> place_;  // of state_.large_bodies
+  std::optional<SteadyTime> place_wanted_;    // since then: nothing is read until place_ is there
   size_t read_away_ = 0;
   bool waiting_read_ = false;
   bool feeding_ = false;
+  std::atomic<bool> closed_ = false;  // read by the threads for bodies, which leave its request out
 
   SteadyTime began_;  // when the request's first byte came, before that the waiting for it
   SteadyTime body_began_;
-  int status_ = 0;                     // of the answer; 0 until it is known
-  std::string reason_;                 // of a refusal, or of an answer that broke off
-  std::string param_;                  // of a refusal: the field at fault
-  std::optional<TokenCounts> tokens_;  // of an answer that is no longer there
-  uint64_t request_bytes_ = 0;         // of the body
+  int status_ = 0;                    // of the answer; 0 until it is known
+  std::string reason_;                // of a refusal, or of an answer that broke off
+  std::string param_;                 // of a refusal: the field at fault
+  std::optional<UsedTokens> tokens_;  // of an answer that is no longer there
+  uint64_t request_bytes_ = 0;        // of the body
   SocketProgress progress_;
 };
 

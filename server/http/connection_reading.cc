@@ -3,12 +3,16 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/error.hpp>
+#include <memory>
 #include <utility>
 #include <variant>
 
 #include "base/log.h"
 #include "base/strings.h"
 #include "engine/request_id.h"
+#include "engine/tenant.h"
+#include "server/guard/listen.h"
+#include "server/http/api_error.h"
 #include "server/http/connection.h"
 #include "server/tls/client_hello.h"
 
@@ -21,12 +25,16 @@ using boost::system::error_code;
 
 constexpr Logger kLog(LogComponent::kHttp);
 
+// In this time, in seconds, a body that has place need not have begun to come.
+constexpr double kPlaceGrace = 1;
+
 }  // namespace
 
 // ---- Reading ----
 
 void Connection::WaitReadable() {
   if (waiting_read_ || phase_ == Phase::kClosed || in_.size() == in_.max_size()) return;
+  if (place_wanted_) return;
   waiting_read_ = true;
   socket_.async_wait(Transport::wait_read, [self = shared_from_this()](const error_code& error) {
     self->waiting_read_ = false;
@@ -36,7 +44,7 @@ void Connection::WaitReadable() {
 }
 
 void Connection::OnReadable() {
-  if (phase_ == Phase::kClosed) return;
+  if (phase_ == Phase::kClosed || place_wanted_) return;
   error_code error;
   const size_t space = in_.max_size() - in_.size();
   const size_t read = socket_.read_some(net::buffer(thread_.input().data(), space), error);
@@ -74,7 +82,7 @@ void Connection::OnBadBeginning() {
 // back here (FinishResponse), so it must not call itself.
 void Connection::Feed() {
   if (std::exchange(feeding_, true)) return;
-  while (phase_ <= Phase::kBody && in_.size() > 0) {
+  while (phase_ <= Phase::kBody && in_.size() > 0 && !place_wanted_) {
     if (!FeedParser()) break;
   }
   feeding_ = false;
@@ -120,7 +128,7 @@ void Connection::OnHead() {
   head_.identities = socket_.client_identities();
   if (const auto length = parser_->content_length()) head_.content_length = *length;
   if (auto response = state_.api.Check(head_)) {
-    return Respond(*response, parser_->is_done() && message.keep_alive());
+    return Respond(*std::move(response), parser_->is_done() && message.keep_alive());
   }
   if (spare_ && state_.full() && !state_.api.IsOpen(head_)) {
     ApiError busy = HttpError(503, "service_unavailable", "too many connections");
@@ -132,6 +140,13 @@ void Connection::OnHead() {
   body_began_ = std::chrono::steady_clock::now();
   SetDeadline(limits().body_timeout);
   parser_->eager(true);
+  return FindPlace(0) ? Continue() : WantPlace(body_began_);
+}
+
+// Tells a client that waits for it to send the body, unless the request was refused.
+void Connection::Continue() {
+  if (phase_ != Phase::kBody) return;
+  const auto& message = parser_->get();
   // HTTP/1.0 has no Expect (RFC 9110, 10.1.1), and takes the first response for the last.
   if (message.version() >= 11 && message.count(http::field::expect) > 0 && !parser_->is_done() &&
       in_.size() == 0) {
@@ -148,10 +163,41 @@ void Connection::OnBodyBytes() {
   }
   if (parser_->is_done() && !charge_) return;
   if (!charge_) charge_.emplace(state_.bodies);
-  if (charge_->evicted() ||
-      !charge_->Charge(bytes - charge_->bytes(), std::chrono::steady_clock::now())) {
-    RefuseBody();
+  const SteadyTime now = std::chrono::steady_clock::now();
+  if (charge_->evicted() || !charge_->Charge(bytes - charge_->bytes(), now)) return RefuseBody();
+  if (!parser_->is_done() && !FindPlace(bytes)) WantPlace(now);
+}
+
+void Connection::WantPlace(SteadyTime now) {
+  place_wanted_ = now;
+  ++state_.wanted_places;
+}
+
+void Connection::EndWanting() {
+  if (std::exchange(place_wanted_, std::nullopt)) --state_.wanted_places;
+}
+
+// Takes place for the whole of a body of which so much has come, if it is large. Returns false if
+// there is none. Bodies of less are parsed faster than they come, and need no place. A large one
+// whose key's limits leave it no request is refused before it has come, and needs none.
+bool Connection::FindPlace(uint64_t bytes) {
+  const uint64_t all = head_.content_length.value_or(bytes);
+  if (place_ || all <= limits().large_body_bytes) return true;
+  const std::shared_ptr<const Tenant> tenant = state_.api.TenantOf(head_);
+  if (tenant != nullptr) {
+    const absl::Status enters = tenant->CheckEnter(state_.clock.Now());
+    if (!enters.ok()) {
+      Refuse(ErrorFromStatus(enters));
+      return true;
+    }
   }
+  const TenantShare lane = state_.TurnOf(tenant, AddressKey(socket_.peer().address()));
+  place_.emplace(state_.large_bodies, StrCat(lane.id));
+  // A body in chunks does not say how much it will be.
+  const uint64_t most = head_.content_length.value_or(state_.api.options().max_body_bytes);
+  if (place_->Take(most).ok()) return true;
+  place_.reset();
+  return false;
 }
 
 void Connection::RefuseBody() {
@@ -160,11 +206,35 @@ void Connection::RefuseBody() {
   Refuse(error);
 }
 
+void Connection::RefuseWork(const absl::Status& why) {
+  ApiError error = HttpError(503, "service_unavailable", std::string(why.message()));
+  error.retry_after = absl::Seconds(1);
+  Refuse(error);
+}
+
 void Connection::CheckBody(SteadyTime now) {
   if (charge_ && charge_->evicted()) return RefuseBody();
-  const double late = std::chrono::duration<double>(now - body_began_).count() -
-                      absl::ToDoubleSeconds(limits().body_grace);
+  if (place_wanted_) {
+    if (!FindPlace(parser_->get().body().size())) {
+      if (now - *place_wanted_ > absl::ToChronoNanoseconds(limits().place_timeout)) RefuseBody();
+      return;
+    }
+    if (phase_ != Phase::kBody) return;  // it was refused
+    EndWanting();
+    body_began_ = now;
+    SetDeadline(limits().body_timeout);
+    Continue();
+    return Feed();
+  }
+  const double seconds = std::chrono::duration<double>(now - body_began_).count();
   const auto bytes = static_cast<double>(parser_->get().body().size());
+  // Others wait for its place for so long at the most.
+  const double most = absl::ToDoubleSeconds(limits().place_timeout);
+  if (place_ && state_.wanted_places > 0 &&
+      bytes * most < (seconds - kPlaceGrace) * static_cast<double>(place_->bytes())) {
+    return RefuseBody();
+  }
+  const double late = seconds - absl::ToDoubleSeconds(limits().body_grace);
   if (bytes < late * limits().body_bytes_per_second) {
     Refuse(HttpError(408, "request_timeout",
                      StrCat("the body came too slowly; allowed: at least ",
@@ -179,25 +249,39 @@ void Connection::OnRequest() {
   keep_alive_ = parser_->get().keep_alive();
   std::string body = std::move(parser_->get().body());
   request_bytes_ = body.size();
+  if (place_ && place_->bytes() > body.size()) place_->Give(place_->bytes() - body.size());
   const RequestCost cost = state_.api.CostOf(head_, body.size());
   if (cost == RequestCost::kSmall) {
     return OnHandled(state_.api.Handle(head_, body, MakeWake()));
   }
-  net::post(state_.PoolFor(cost), [self = shared_from_this(), head = head_, body = std::move(body),
-                                   wake = MakeWake()]() mutable {
-    Handled handled = self->state_.api.Handle(head, body, wake);
-    net::io_context& context = self->thread_.context();
-    net::post(context, [self = std::move(self), handled = std::move(handled)]() mutable {
-      self->OnHandled(std::move(handled));
-    });
-  });
+  HandleElsewhere(cost, std::move(body));
+}
+
+void Connection::HandleElsewhere(RequestCost cost, std::string body) {
+  const TenantShare share =
+      state_.TurnOf(state_.api.TenantOf(head_), AddressKey(socket_.peer().address()));
+  const size_t bytes = body.size();
+  const absl::Status taken = state_.PoolFor(cost).Submit(
+      share, bytes,
+      [self = shared_from_this(), head = head_, body = std::move(body),
+       wake = MakeWake()]() mutable {
+        Handled handled;
+        if (!self->closed_) handled = self->state_.api.Handle(head, body, wake);
+        net::io_context& context = self->thread_.context();
+        net::post(context, [self = std::move(self), handled = std::move(handled)]() mutable {
+          self->OnHandled(std::move(handled));
+        });
+      });
+  if (!taken.ok()) return RefuseWork(taken);
+  charge_.reset();  // the pool counts it now, by tenant
 }
 
 void Connection::OnHandled(Handled handled) {
   charge_.reset();
+  place_.reset();
   if (phase_ != Phase::kAnswer) return;  // the client left meanwhile
-  if (const auto* response = std::get_if<HttpResponse>(&handled)) {
-    return Respond(*response, keep_alive_);
+  if (auto* response = std::get_if<HttpResponse>(&handled)) {
+    return Respond(std::move(*response), keep_alive_);
   }
   answer_ = std::get<std::unique_ptr<Answer>>(std::move(handled));
   Advance();

@@ -107,7 +107,7 @@ std::string TextArguments(std::string_view text) {
       -1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-void TextCalls::Take(std::vector<ToolCallDelta>& calls) {
+void ArgumentTexts::Take(std::vector<ToolCallDelta>& calls) {
   if (tools_.empty()) return;
   std::vector<ToolCallDelta> taken;
   for (ToolCallDelta& call : calls) {
@@ -132,7 +132,7 @@ void TextCalls::Take(std::vector<ToolCallDelta>& calls) {
   calls = std::move(taken);
 }
 
-void TextCalls::Step(char c, std::string& text) {
+void ArgumentTexts::Step(char c, std::string& text) {
   switch (state_) {
     case State::kHead:
       raw_ += c;
@@ -182,14 +182,14 @@ void TextCalls::Step(char c, std::string& text) {
   }
 }
 
-void TextCalls::EndEscape(std::string& text) {
+void ArgumentTexts::EndEscape(std::string& text) {
   const absl::StatusOr<OrderedJson> decoded = ParseOrdered(StrCat("\"", escape_, "\""), kArguments);
   text += decoded.ok() ? decoded->get<std::string>() : "\xef\xbf\xbd";
   escape_.clear();
   state_ = State::kText;
 }
 
-void TextCalls::Flush(std::vector<ToolCallDelta>& calls) {
+void ArgumentTexts::Flush(std::vector<ToolCallDelta>& calls) {
   std::string text;
   if (state_ == State::kWhole) {
     text = raw_;

@@ -30,9 +30,9 @@ std::string TextArguments(std::string_view text);
 
 // Turns the arguments of the calls of one answer into the texts, as they come, where a tool takes a
 // text. Arguments of another shape are the text themselves.
-class TextCalls {
+class ArgumentTexts {
  public:
-  explicit TextCalls(const TextTools& tools) : tools_(tools) {}
+  explicit ArgumentTexts(const TextTools& tools) : tools_(tools) {}
 
   // Rewrites the deltas of one event, and marks them with is_text.
   void Take(std::vector<ToolCallDelta>& calls);

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 // Returns the text of a call whose arguments come in pieces of so many bytes.
 std::string TextOf(std::string_view arguments, size_t piece) {
-  TextCalls texts({{"p", std::nullopt}});
+  ArgumentTexts texts({{"p", std::nullopt}});
   std::string text;
   const auto take = [&](const std::vector<ToolCallDelta>& calls) {
     for (const ToolCallDelta& call : calls) {
@@ -43,7 +43,7 @@ std::string TextOf(std::string_view arguments, size_t piece) {
   return text;
 }
 
-TEST(TextCallsTest, TheTextIsWhatTheArgumentsSayInAnyPieces) {
+TEST(ArgumentTextsTest, TheTextIsWhatTheArgumentsSayInAnyPieces) {
   for (const auto& [arguments, text] : std::vector<std::pair<std::string, std::string>>{
            {R"({"input": "a\n\"b\"\\c"})", "a\n\"b\"\\c"},
            {R"( { "input" : "\u00e9\ud83d\ude00\/" } )", "é😀/"},
@@ -69,8 +69,8 @@ TEST(TextCallsTest, TheTextIsWhatTheArgumentsSayInAnyPieces) {
   }
 }
 
-TEST(TextCallsTest, OtherCallsStayAsTheyAre) {
-  TextCalls texts({{"p", std::nullopt}});
+TEST(ArgumentTextsTest, OtherCallsStayAsTheyAre) {
+  ArgumentTexts texts({{"p", std::nullopt}});
   std::vector<ToolCallDelta> calls = {
       {0, "f", R"({"input": "x"})"}, {1, "p", R"({"a": 1, "input": "y"})"}, {2, "f", "{}"}};
   texts.Take(calls);

@@ -11,10 +11,10 @@ void SayHello(const GenerateRequest& /*request*/, ScriptedStream& stream) {
   stream.Push(FinishEvent(FinishReason::kStop, "lo"));
 }
 
-void TestEndpoint::Start(HttpLimits limits, std::string key, int threads) {
+void TestEndpoint::Start(HttpLimits limits, std::string key, int threads, const Clock& clock) {
   frontend_ = std::make_unique<ScriptedFrontend>(std::move(key));
-  server_ =
-      std::make_unique<HttpServer>(*frontend_, HttpOptions{.threads = threads, .limits = limits});
+  server_ = std::make_unique<HttpServer>(
+      *frontend_, HttpOptions{.threads = threads, .limits = limits, .clock = &clock});
   port_ = server_->Start().value();
 }
 

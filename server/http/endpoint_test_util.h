@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "server/http/http_client_test_util.h"
 #include "server/http/http_server.h"
 #include "server/http/scripted_engine_test_util.h"
@@ -22,7 +23,8 @@ void SayHello(const GenerateRequest& request, ScriptedStream& stream);
 class TestEndpoint {
  public:
   // Ends the program if it cannot listen.
-  void Start(HttpLimits limits = {}, std::string key = "", int threads = 2);
+  void Start(HttpLimits limits = {}, std::string key = "", int threads = 2,
+             const Clock& clock = Clock::Real());
 
   ScriptedFrontend& frontend() { return *frontend_; }
   ScriptedEngine& engine() { return frontend_->engine; }

@@ -37,7 +37,7 @@ Generation::Generation(ApiRequest request, const std::string& id, Engine& engine
     for (std::shared_ptr<ResponseStream>& stream : engine.Generate(std::move(one), wake)) {
       choices_.push_back({.stream = std::move(stream),
                           .logprobs = LogprobsWriter(request_.kind, request_.logprobs.value_or(0)),
-                          .texts = TextCalls(texts)});
+                          .texts = ArgumentTexts(texts)});
     }
     choices_[i * candidates()].awaited = joint != nullptr;
   }
@@ -84,8 +84,8 @@ bool Generation::Ping(HttpResponse& response, std::string& body) {
   return true;
 }
 
-std::optional<TokenCounts> Generation::tokens() const {
-  TokenCounts counts;
+std::optional<UsedTokens> Generation::tokens() const {
+  UsedTokens counts;
   for (size_t i = 0; i < choices_.size(); ++i) {
     if (i % candidates() == 0) counts.prompt += choices_[i].usage.prompt_tokens;
     counts.completion += choices_[i].usage.completion_tokens;

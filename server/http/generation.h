@@ -35,7 +35,7 @@ class Generation : public Answer {
 
   State Poll(HttpResponse& response, std::string& body) override;
   bool Ping(HttpResponse& response, std::string& body) override;
-  std::optional<TokenCounts> tokens() const override;
+  std::optional<UsedTokens> tokens() const override;
 
  private:
   struct Choice {
@@ -47,7 +47,7 @@ class Generation : public Answer {
     bool has_logprobs = false;                // that no chunk has
     bool first = true;                        // no chunk has been sent
     bool called = false;                      // it has calls
-    TextCalls texts;                          // of the calls of custom tools
+    ArgumentTexts texts;                      // of the calls of custom tools
     std::shared_ptr<const OutputEvent> echo;  // of the prompt, until it has been shown
     bool echoed = false;
     std::optional<Finish> finish;

@@ -25,14 +25,6 @@ bool IsPort(std::string_view text) {
          });
 }
 
-absl::Status Foreign(std::string_view what, std::string_view code, std::string_view value) {
-  return ErrorWithCode(
-      absl::StatusCode::kPermissionDenied, code,
-      StrCat(what, " \"", Printable(value),
-             "\" is not one that this server answers to; the operator can allow it "
-             "with --allowed-hosts"));
-}
-
 }  // namespace
 
 std::optional<Authority> Authority::Parse(std::string_view text) {
@@ -68,8 +60,9 @@ bool IsAddress(std::string_view name) {
 
 absl::StatusOr<HostPolicy> HostPolicy::Make(std::string_view bind_address,
                                             const std::vector<std::string>& allowed_hosts,
-                                            bool has_key) {
+                                            bool has_key, std::string_view setting) {
   HostPolicy policy;
+  policy.setting_ = setting;
   policy.loopback_ = IsLoopback(bind_address);
   policy.any_host_ = !policy.loopback_ && has_key && allowed_hosts.empty();
   for (const std::string& text : allowed_hosts) {
@@ -80,7 +73,7 @@ absl::StatusOr<HostPolicy> HostPolicy::Make(std::string_view bind_address,
     const std::optional<Authority> host = Authority::Parse(text);
     if (!host) {
       return absl::InvalidArgumentError(
-          StrCat("allowed-hosts has \"", Printable(text),
+          StrCat(setting, " has \"", Printable(text),
                  "\"; allowed: host names, perhaps with a port, or *"));
     }
     policy.allowed_.push_back(*host);
@@ -99,6 +92,15 @@ bool HostPolicy::Allowed(const Authority& authority) const {
 bool HostPolicy::HostOk(const Authority& host) const {
   return any_host_ || IsLoopbackName(host.name) || (!loopback_ && IsAddress(host.name)) ||
          Allowed(host);
+}
+
+absl::Status HostPolicy::Foreign(std::string_view what, std::string_view code,
+                                 std::string_view value) const {
+  return ErrorWithCode(
+      absl::StatusCode::kPermissionDenied, code,
+      StrCat(what, " \"", Printable(value),
+             "\" is not one that this server answers to; the operator can allow it with --",
+             setting_));
 }
 
 absl::Status HostPolicy::Check(std::string_view host,

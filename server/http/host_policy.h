@@ -36,10 +36,11 @@ bool IsAddress(std::string_view name);       // an IPv4 or IPv6 address
 // name, of the scheme http or https. "null" and every other is foreign.
 class HostPolicy {
  public:
-  // Makes a policy. InvalidArgument: an allowed host is not a host.
+  // Makes a policy. `setting`, which has the hosts, is what refusals name. InvalidArgument: an
+  // allowed host is not a host.
   static absl::StatusOr<HostPolicy> Make(std::string_view bind_address,
                                          const std::vector<std::string>& allowed_hosts,
-                                         bool has_key);
+                                         bool has_key, std::string_view setting = "allowed-hosts");
 
   // Returns PermissionDenied, naming what came, for a foreign Host or Origin.
   absl::Status Check(std::string_view host, const std::optional<std::string>& origin) const;
@@ -47,11 +48,13 @@ class HostPolicy {
  private:
   bool Allowed(const Authority& authority) const;
   bool HostOk(const Authority& host) const;
+  absl::Status Foreign(std::string_view what, std::string_view code, std::string_view value) const;
 
   bool loopback_ = true;
   bool any_host_ = false;    // asks nothing of Host
   bool every_name_ = false;  // "*"
   std::vector<Authority> allowed_;
+  std::string setting_;
 };
 
 }  // namespace millrace

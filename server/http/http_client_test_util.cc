@@ -14,7 +14,8 @@
 
 namespace millrace {
 
-RawClient::RawClient(uint16_t port, int receive_buffer) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+RawClient::RawClient(uint16_t port, int receive_buffer, const char* from)
+    : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
   const timeval timeout{.tv_sec = 20};
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
   setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
@@ -23,6 +24,11 @@ RawClient::RawClient(uint16_t port, int receive_buffer) : fd_(socket(AF_INET, SO
   }
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  if (from != nullptr && (inet_pton(AF_INET, from, &address.sin_addr) != 1 ||
+                          bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)) {
+    Close();
+    return;
+  }
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) Close();

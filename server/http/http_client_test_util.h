@@ -18,8 +18,9 @@ struct ClientResponse {
 // Blocks in every call, up to 20 s; after that, or without a connection, what it reads is empty.
 class RawClient {
  public:
-  // `receive_buffer`: bytes the system keeps for what is not read; 0 for its default.
-  explicit RawClient(uint16_t port, int receive_buffer = 0);
+  // `receive_buffer`: bytes the system keeps for what is not read; 0 for its default. `from`: the
+  // client's address; null for the system's choice.
+  explicit RawClient(uint16_t port, int receive_buffer = 0, const char* from = nullptr);
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
   ~RawClient() { Close(); }

@@ -47,7 +47,7 @@ struct HttpRequestHead {
 };
 
 // Tokens that a request used.
-struct TokenCounts {
+struct UsedTokens {
   int64_t prompt = 0;
   int64_t completion = 0;
 };
@@ -57,10 +57,11 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;  // beside the usual ones
   std::string body;
+  std::shared_ptr<const std::string> shared_body = {};  // in place of `body`, which is then empty
   // For the access log: of an error its code and the field at fault, else what was used.
   std::string reason = {};
   std::string param = {};
-  std::optional<TokenCounts> tokens = {};
+  std::optional<UsedTokens> tokens = {};
 };
 
 // Returns an error's response, with Retry-After, x-should-retry and WWW-Authenticate where they
@@ -100,7 +101,7 @@ class Answer {
   virtual bool Ping(HttpResponse& /*response*/, std::string& /*body*/) { return false; }
 
   // Returns the tokens used so far, for the access log; nothing if no model was asked.
-  virtual std::optional<TokenCounts> tokens() const { return std::nullopt; }
+  virtual std::optional<UsedTokens> tokens() const { return std::nullopt; }
 };
 
 // At once, or as the work goes on.

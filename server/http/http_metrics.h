@@ -37,7 +37,7 @@ struct AccessRecord {
   std::string_view tenant;  // whose key or certificate it showed; empty: none
   std::string_view reason;  // the error's code, or why the answer was not finished; else empty
   std::string_view param;   // the field at fault; empty: none
-  std::optional<TokenCounts> tokens;  // that a model took and made
+  std::optional<UsedTokens> tokens;  // that a model took and made
 };
 
 // Thread-safe. Several of one registry count together.

@@ -16,6 +16,7 @@
 #include "server/http/host_policy.h"
 #include "server/http/http_metrics.h"
 #include "server/http/io_thread.h"
+#include "server/http/server_state.h"
 #include "server/http/wire.h"
 
 namespace millrace {
@@ -32,6 +33,9 @@ class HttpServer::Impl {
       : frontend_(frontend), options_(std::move(options)) {}
 
   absl::StatusOr<uint16_t> Start();
+  absl::Status CheckAllowedHosts(const std::vector<std::string>& hosts) const {
+    return MakeHostPolicy(hosts).status();
+  }
   absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);
   void Adopt(int fd) { acceptor_->Adopt(fd); }
   void DropHandshakes();
@@ -39,7 +43,7 @@ class HttpServer::Impl {
   void Stop(absl::Duration grace);
 
  private:
-  absl::StatusOr<HostPolicy> MakeHostPolicy() const;
+  absl::StatusOr<HostPolicy> MakeHostPolicy(const std::vector<std::string>& allowed) const;
   absl::StatusOr<uint16_t> Listen();
   void OnAccepted(net::ip::tcp::socket socket, IoThread& thread);
   void RefuseConnection(net::ip::tcp::socket socket);
@@ -59,22 +63,22 @@ class HttpServer::Impl {
   std::optional<Acceptor> acceptor_;  // on the first thread
 };
 
-absl::StatusOr<HostPolicy> HttpServer::Impl::MakeHostPolicy() const {
+absl::StatusOr<HostPolicy> HttpServer::Impl::MakeHostPolicy(
+    const std::vector<std::string>& allowed) const {
   // An empty credential passes exactly if no key is set.
   const bool has_key = !options_.metrics_only && !frontend_.Authorize("").ok();
-  return HostPolicy::Make(options_.host, options_.allowed_hosts, has_key);
+  return HostPolicy::Make(options_.host, allowed, has_key, options_.hosts_setting);
 }
 
 absl::Status HttpServer::Impl::SetAllowedHosts(const std::vector<std::string>& hosts) {
-  options_.allowed_hosts = hosts;
-  MILLRACE_ASSIGN_OR_RETURN(HostPolicy policy, MakeHostPolicy());
+  MILLRACE_ASSIGN_OR_RETURN(HostPolicy policy, MakeHostPolicy(hosts));
   api_->SetHosts(std::move(policy));
   return absl::OkStatus();
 }
 
 absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
   if (options_.admin) options_.host = "127.0.0.1";
-  MILLRACE_ASSIGN_OR_RETURN(HostPolicy policy, MakeHostPolicy());
+  MILLRACE_ASSIGN_OR_RETURN(HostPolicy policy, MakeHostPolicy(options_.allowed_hosts));
   api_ = std::make_unique<Api>(frontend_, std::move(policy),
                                ApiOptions{.admin = options_.admin,
                                           .metrics_only = options_.metrics_only,
@@ -85,8 +89,11 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
                                           .auto_tool_choice = options_.auto_tool_choice,
                                           .drain = options_.drain});
   metrics_ = std::make_unique<HttpMetrics>(frontend_.metrics().registry());
-  state_ = std::make_unique<ServerState>(*api_, options_.limits, *metrics_,
-                                         static_cast<size_t>(std::max(options_.threads, 1)),
+  if (options_.outputs == nullptr) {
+    options_.outputs = std::make_shared<OutputBudget>(options_.limits.all_answer_bytes);
+  }
+  state_ = std::make_unique<ServerState>(*api_, options_.limits, *metrics_, *options_.outputs,
+                                         *options_.clock, std::max(options_.threads, 1),
                                          options_.transport);
   for (int i = 0; i < std::max(options_.threads, 1); ++i) {
     threads_.push_back(std::make_unique<IoThread>());
@@ -194,9 +201,8 @@ void HttpServer::Impl::Stop(absl::Duration grace) {
   const absl::Time end = absl::Now() + grace;
   while (state_->connections > 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(5));
   OnEveryThread([](IoThread& thread) { thread.CloseConnections(WhichConnections::kAll); });
-  state_->workers.join();
-  state_->large_workers.join();
-  state_->metrics_worker.join();
+  state_->parsers.End();
+  state_->renderer.End();
   for (const auto& thread : threads_) thread->Join();
   Forget();
 }
@@ -212,6 +218,10 @@ HttpServer::HttpServer(Frontend& frontend, HttpOptions options)
 HttpServer::~HttpServer() { Stop(absl::ZeroDuration()); }
 
 absl::StatusOr<uint16_t> HttpServer::Start() { return impl_->Start(); }
+
+absl::Status HttpServer::CheckAllowedHosts(const std::vector<std::string>& hosts) const {
+  return impl_->CheckAllowedHosts(hosts);
+}
 
 absl::Status HttpServer::SetAllowedHosts(const std::vector<std::string>& hosts) {
   return impl_->SetAllowedHosts(hosts);

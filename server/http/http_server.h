@@ -12,17 +12,23 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "config/settings.h"
 #include "server/frontend.h"
+#include "server/guard/output_budget.h"
 #include "server/tls/transport.h"
 
 namespace millrace {
 
 struct HttpLimits {
-  size_t header_bytes = 16 << 10;         // of one request, with its first line
-  size_t header_fields = 100;             // of one request
-  uint64_t body_bytes = 32 << 20;         // of one request
-  uint64_t all_bodies_bytes = 256 << 20;  // that have come, of all requests being read
+  size_t header_bytes = 16 << 10;          // of one request, with its first line
+  size_t header_fields = 100;              // of one request
+  uint64_t body_bytes = 32 << 20;          // of one request
+  uint64_t all_bodies_bytes = 256 << 20;   // that have come, of all requests being read
+  uint64_t large_body_bytes = 512 << 10;   // a body above this is large,
+  uint64_t large_bodies_bytes = 64 << 20;  // and waits until all large ones leave it place:
+  absl::Duration place_timeout = absl::Seconds(30);  // for so long
+  uint64_t all_answer_bytes = 64 << 20;  // that wait for clients; see HttpOptions::outputs
   size_t connections = 4096;
   size_t probe_connections = 128;  // beyond these: for requests that need no key
   absl::Duration header_timeout =
@@ -31,7 +37,7 @@ struct HttpLimits {
   absl::Duration body_grace = absl::Seconds(10);    // then the body must have come at this rate:
   double body_bytes_per_second = 1024;
   absl::Duration idle_timeout = absl::Seconds(75);   // between requests
-  absl::Duration write_timeout = absl::Seconds(40);  // without one byte taken by the client
+  absl::Duration write_timeout = absl::Seconds(30);  // without one byte taken by the client
   absl::Duration ping_interval = absl::Seconds(10);  // of a stream that waits; 0: none
   absl::Duration linger_timeout = absl::Seconds(2);  // for the client to read the last answer
   size_t read_away_bytes = 16 << 20;                 // of what it sends meanwhile
@@ -44,6 +50,7 @@ struct HttpOptions {
   // The settings that an error blames.
   std::string_view host_setting = "host";
   std::string_view port_setting = "http-port";
+  std::string_view hosts_setting = "allowed-hosts";
   std::vector<std::string> allowed_hosts;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
   bool auto_tool_choice = true;
@@ -53,6 +60,8 @@ struct HttpOptions {
   std::vector<std::string> allowed_origins;  // of pages whose scripts may read answers
   int threads = 1;
   HttpLimits limits;
+  std::shared_ptr<OutputBudget> outputs;  // shared by endpoints; null: one of all_answer_bytes
+  const Clock* clock = &Clock::Real();    // for how long answers have waited; outlives the server
   TransportRules transport;
   std::function<void()> drain = [] {};  // of the admin listener: begins to end the server
 };
@@ -73,6 +82,8 @@ class HttpServer {
   // and before Stop. Thread-safe.
   void Adopt(int fd);
 
+  // InvalidArgument: one of the hosts is none.
+  absl::Status CheckAllowedHosts(const std::vector<std::string>& hosts) const;
   // Sets the hosts that requests may name from now on. InvalidArgument: one is not a host.
   absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);
 

@@ -1,6 +1,9 @@
 #include "server/http/messages.h"
 
+#include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <variant>
 
 #include "base/strings.h"
@@ -181,7 +184,7 @@ void MessagesAnswer::End(const Finish& finish, std::string& body) {
   body += "}\n\n";
 }
 
-std::string MessagesAnswer::Whole(const Finish& finish) {
+std::shared_ptr<const std::string> MessagesAnswer::Whole(const Finish& finish) {
   std::string out;
   AppendMessageHead(out, id(), model());
   for (const AnswerBlock& block : blocks()) {
@@ -193,7 +196,7 @@ std::string MessagesAnswer::Whole(const Finish& finish) {
   out += ',';
   AppendMessagesUsage(out, finish.usage);
   out += '}';
-  return out;
+  return std::make_shared<const std::string>(std::move(out));
 }
 
 HttpResponse MessagesAnswer::Refusal(const ApiError& error) {

@@ -13,6 +13,33 @@
 #include "server/http/json_writer.h"
 
 namespace millrace {
+
+void AppendState(std::string& out, const EngineInfo& info) {
+  out += '[';
+  for (int group = 0; group < info.state.num_groups(); ++group) {
+    if (group > 0) out += ',';
+    const PagedState* const pages = info.state.Paged(group);
+    if (pages == nullptr) {
+      out += R"({"kind":"slots","bytes":)";
+      AppendJsonNumber(out, std::get<SlotState>(info.state.groups[group]).bytes);
+      out += '}';
+      continue;
+    }
+    out += R"({"kind":"pages","window":)";
+    if (pages->window.has_value()) {
+      AppendJsonNumber(out, *pages->window);
+    } else {
+      out += "null";
+    }
+    out += R"(,"block_bytes":)";
+    AppendJsonNumber(out, pages->block_bytes);
+    out += R"(,"blocks":)";
+    AppendJsonNumber(out, info.blocks_by_group[group]);
+    out += '}';
+  }
+  out += ']';
+}
+
 namespace {
 
 void AppendModel(std::string& out, const EngineInfo& info, std::string_view name) {
@@ -27,6 +54,8 @@ void AppendModel(std::string& out, const EngineInfo& info, std::string_view name
   if (info.embedding_size == 0) {
     out += R"(,"kv_cache_tokens":)";
     AppendJsonNumber(out, int64_t{info.num_blocks} * info.block_size);
+    out += R"(,"state":)";
+    AppendState(out, info);
   }
   out += R"(,"architecture":)";
   AppendJsonString(out, info.architecture);

@@ -7,9 +7,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/engine.h"
 #include "engine/served_model.h"
 
 namespace millrace {
+
+// Appends the list of the groups of a sequence's state: {"kind": "pages", "window", "block_bytes",
+// "blocks"}, where a window of null is none, or {"kind": "slots", "bytes"} of a sequence.
+void AppendState(std::string& out, const EngineInfo& info);
 
 // Appends the JSON object that describes a model of either kind under one of its names.
 void AppendModel(std::string& out, ServedModel& model, std::string_view name);

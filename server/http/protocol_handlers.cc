@@ -59,13 +59,17 @@ Handled Api::CountTokens(const HttpRequestHead& head, const std::string& body,
   if (!request.ok()) return MessagesError(ErrorFromStatus(request.status()));
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return MessagesError(ErrorFromStatus(engine.status()));
+  TokenizeRequest tokenize = {.prompt = std::move(request->prompts.front())};
+  if (absl::Status s = SetCaller(head, tokenize.tenant, tokenize.deadline); !s.ok()) {
+    return MessagesError(ErrorFromStatus(s));
+  }
   auto answer = std::make_unique<DeferredAnswer>(wake);
-  (*engine)->Tokenize(
-      {.prompt = std::move(request->prompts.front()), .deadline = DeadlineOf(head)},
+  answer->WhenDropped((*engine)->Tokenize(
+      std::move(tokenize),
       [complete = answer->Completer()](const absl::StatusOr<TokenizeResult>& result) {
         if (!result.ok()) return complete(MessagesError(ErrorFromStatus(result.status())));
         complete(HttpResponse{.body = StrCat(R"({"input_tokens":)", result->tokens.size(), "}")});
-      });
+      }));
   return answer;
 }
 
@@ -76,7 +80,7 @@ Handled Api::CreateResponse(const HttpRequestHead& head, const std::string& body
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->api.model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
-  std::vector<ChatMessage>& conversation = request->conversation;
+  std::vector<Turn> turns;
   const std::string owner = OwnerOf(head);
   if (const std::string& id = request->previous_response_id; !id.empty()) {
     std::optional<StoredResponse> previous = responses_->Get(id, owner);
@@ -87,30 +91,32 @@ Handled Api::CreateResponse(const HttpRequestHead& head, const std::string& body
                                             "\"; allowed: a response that was "
                                             "stored and is still kept"))));
     }
-    conversation.insert(conversation.begin(),
-                        std::make_move_iterator(previous->conversation.begin()),
-                        std::make_move_iterator(previous->conversation.end()));
+    turns = std::move(previous->turns);
   }
-  Chat& chat = std::get<Chat>(request->api.prompts.front());
-  chat.messages = conversation;
+  std::vector<ChatMessage>& messages = std::get<Chat>(request->api.prompts.front()).messages;
+  messages.clear();
   if (!request->instructions.empty()) {
-    chat.messages.insert(chat.messages.begin(),
-                         {.role = "system", .content = request->instructions});
+    messages.push_back({.role = "system", .content = request->instructions});
   }
+  for (const Turn& turn : turns) {
+    messages.insert(messages.end(), turn->messages.begin(), turn->messages.end());
+  }
+  messages.insert(messages.end(), request->conversation.begin(), request->conversation.end());
   GenerateRequest& options = request->api.options;
   if (absl::Status s = SetCaller(head, options); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
   // The id is the server's own, since it is the key of the stored response.
-  return std::make_unique<ResponsesAnswer>(*std::move(request), StrCat("resp_", NewRequestId()),
-                                           owner, responses_, **engine, wake);
+  return std::make_unique<ResponsesAnswer>(*std::move(request), std::move(turns),
+                                           StrCat("resp_", NewRequestId()), owner, responses_,
+                                           **engine, wake);
 }
 
 Handled Api::GetResponse(const HttpRequestHead& head) const {
   const std::string_view id = std::string_view(head.path).substr(kResponsesPath.size() + 1);
-  std::optional<StoredResponse> response = responses_->Get(id, OwnerOf(head));
+  const std::optional<StoredResponse> response = responses_->Get(id, OwnerOf(head));
   if (!response) return NoSuchResponse(id);
-  return HttpResponse{.body = std::move(response->json)};
+  return HttpResponse{.shared_body = response->json};
 }
 
 Handled Api::DeleteResponse(const HttpRequestHead& head) const {
@@ -143,7 +149,7 @@ Handled Api::Score(bool rerank, const HttpRequestHead& head, const std::string& 
     complete(HttpResponse{
         .body = ScoringJson(*request, id, request->model.empty() ? info.model_name : request->model,
                             ScoresOf(*request, info, *computed), computed->prompt_tokens),
-        .tokens = TokenCounts{.prompt = computed->prompt_tokens}});
+        .tokens = UsedTokens{.prompt = computed->prompt_tokens}});
   };
   answer->WhenDropped((*engine)->Embed(*std::move(embed), std::move(done)));
   return answer;

@@ -4,12 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/http/endpoint_test_util.h"
+#include "server/http/http_client_test_util.h"
 #include "server/http/json_reader.h"
 #include "server/http/openai_request_test_util.h"
-#include "server/http/response_store.h"
 
 namespace millrace {
 namespace {
@@ -270,6 +271,21 @@ TEST_F(ProtocolsTest, ItemsOfAnAnswerAreOneTurn) {
   EXPECT_EQ(endpoint_.engine().request(0).grammar->text, R"({"z":1,"a":2})");
 }
 
+TEST_F(ProtocolsTest, AClientThatLeavesGivesItsTextUp) {
+  endpoint_.engine().hold_texts();
+  size_t given_up = 0;
+  for (const auto& [path, body] :
+       {std::pair("/tokenize", R"({"prompt": "a"})"),
+        {"/detokenize", R"({"tokens": [1]})"},
+        {"/v1/messages/count_tokens", R"({"messages": [{"role": "user", "content": "q"}]})"}}) {
+    RawClient client(endpoint_.port());
+    client.Request("POST", path, body, "Authorization: Bearer key\r\n");
+    endpoint_.engine().WaitTexts(++given_up);
+    client.Close();
+    endpoint_.engine().WaitTextsGivenUp(given_up);  // hangs if it goes on
+  }
+}
+
 // OrderedJson::parse would compare each of these keys with all before it, for minutes.
 TEST_F(ProtocolsTest, ABodyOfManyKeysTakesLinearTime) {
   std::string keys;
@@ -281,30 +297,6 @@ TEST_F(ProtocolsTest, ABodyOfManyKeysTakesLinearTime) {
           {"type": "tool_use", "id": "1", "name": "f", "input": {)",
       keys, R"(}}]}]})");
   Post("/v1/messages", tool);
-}
-
-TEST(ResponseStoreTest, IsBounded) {
-  ResponseStore store;
-  for (size_t i = 0; i < ResponseStore::kMaxResponses + 10; ++i) {
-    store.Put({.id = std::to_string(i), .owner = "o"});
-  }
-  EXPECT_EQ(store.size(), ResponseStore::kMaxResponses);
-  EXPECT_FALSE(store.Get("9", "o").has_value());
-  EXPECT_TRUE(store.Get("10", "o").has_value());
-  EXPECT_FALSE(store.Get("10", "other").has_value());
-  EXPECT_FALSE(store.Delete("10", "other"));
-  store.Put({.id = "large", .owner = "o", .json = std::string(ResponseStore::kMaxBytes / 2, 'x')});
-  store.Put({.id = "larger", .owner = "o", .json = std::string(ResponseStore::kMaxBytes / 2, 'x')});
-  EXPECT_FALSE(store.Get("large", "o").has_value());
-  EXPECT_EQ(store.size(), 1u);
-  // All of a conversation counts, ids as well.
-  store.Put({.id = "long id",
-             .owner = "o",
-             .conversation = {{.tool_call_id = std::string(ResponseStore::kMaxBytes / 2, 'x')}}});
-  EXPECT_FALSE(store.Get("larger", "o").has_value());
-  EXPECT_EQ(store.size(), 1u);
-  store.Put({.id = "too large", .owner = "o", .json = std::string(ResponseStore::kMaxBytes, 'x')});
-  EXPECT_TRUE(store.Get("long id", "o").has_value());
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "server/http/responses.h"
 
+#include <cstddef>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "base/strings.h"
@@ -8,6 +11,9 @@
 
 namespace millrace {
 namespace {
+
+// A response has about so many bytes beside what it repeats of the request.
+constexpr size_t kTypicalBytes = 1024;
 
 std::string_view Prefix(const AnswerBlock& block) {
   switch (block.kind) {
@@ -35,15 +41,16 @@ std::string_view StatusOf(const Finish& finish) {
 
 }  // namespace
 
-ResponsesAnswer::ResponsesAnswer(ResponsesRequest request, std::string id, std::string owner,
-                                 std::shared_ptr<ResponseStore> store, Engine& engine,
-                                 const Wake& wake)
+ResponsesAnswer::ResponsesAnswer(ResponsesRequest request, std::vector<Turn> turns, std::string id,
+                                 std::string owner, std::shared_ptr<ResponseStore> store,
+                                 Engine& engine, const Wake& wake)
     : BlockAnswer(std::move(request.api), std::move(id), engine, wake),
       shown_(std::move(request.shown)),
       namespaces_(std::move(request.namespaces)),
       owner_(std::move(owner)),
       store_(request.store ? std::move(store) : nullptr),
-      conversation_(std::move(request.conversation)) {}
+      turns_(std::move(turns)),
+      messages_(std::move(request.conversation)) {}
 
 void ResponsesAnswer::BeginEvent(std::string& body, std::string_view name) {
   body +=
@@ -108,7 +115,11 @@ void ResponsesAnswer::AppendResponse(std::string& out, std::string_view status,
   out += status == "incomplete" ? R"({"reason":"max_output_tokens"})" : "null";
   out += R"(,"model":)";
   AppendJsonString(out, model());
-  out += StrCat(",", shown_, R"(,"output":[)");
+  // These may be most of the response, which then does not grow by doubling.
+  out.reserve(out.size() + shown_.size() + kTypicalBytes);
+  out += ',';
+  out += shown_;
+  out += R"(,"output":[)";
   if (finish != nullptr) {
     for (const AnswerBlock& block : blocks()) {
       if (block.index > 0) out += ',';
@@ -195,17 +206,18 @@ void ResponsesAnswer::End(const Finish& finish, std::string& body) {
   AppendResponse(response, StatusOf(finish), &finish);
   BeginEvent(body, StrCat("response.", StatusOf(finish)));
   body += StrCat(R"(,"response":)", response, "}\n\n");
-  Keep(std::move(response));
+  Keep(std::make_shared<const std::string>(std::move(response)));
 }
 
-std::string ResponsesAnswer::Whole(const Finish& finish) {
-  std::string response;
-  AppendResponse(response, StatusOf(finish), &finish);
+std::shared_ptr<const std::string> ResponsesAnswer::Whole(const Finish& finish) {
+  std::string json;
+  AppendResponse(json, StatusOf(finish), &finish);
+  auto response = std::make_shared<const std::string>(std::move(json));
   Keep(response);
   return response;
 }
 
-void ResponsesAnswer::Keep(std::string json) {
+void ResponsesAnswer::Keep(std::shared_ptr<const std::string> json) {
   if (store_ == nullptr) return;
   ChatMessage answer{.role = "assistant"};
   for (const AnswerBlock& block : blocks()) {
@@ -224,11 +236,9 @@ void ResponsesAnswer::Keep(std::string json) {
         break;
     }
   }
-  conversation_.push_back(std::move(answer));
-  store_->Put({.id = id(),
-               .owner = owner_,
-               .json = std::move(json),
-               .conversation = std::move(conversation_)});
+  messages_.push_back(std::move(answer));
+  turns_.push_back(std::make_shared<const TurnMessages>(std::move(messages_)));
+  store_->Put({.id = id(), .owner = owner_, .json = std::move(json), .turns = std::move(turns_)});
 }
 
 // The engine knows a prompt, whatever the field that it came in.

@@ -38,9 +38,10 @@ absl::StatusOr<ResponsesRequest> ParseResponsesRequest(std::string_view body,
 
 class ResponsesAnswer : public BlockAnswer {
  public:
-  // `conversation` is what the answer follows; `store` is null if nothing is kept.
-  ResponsesAnswer(ResponsesRequest request, std::string id, std::string owner,
-                  std::shared_ptr<ResponseStore> store, Engine& engine, const Wake& wake);
+  // `turns` are of the responses before, which the request goes on from; `store` is not null.
+  ResponsesAnswer(ResponsesRequest request, std::vector<Turn> turns, std::string id,
+                  std::string owner, std::shared_ptr<ResponseStore> store, Engine& engine,
+                  const Wake& wake);
 
  private:
   std::string_view call_id_prefix() const override { return "call_"; }
@@ -49,7 +50,7 @@ class ResponsesAnswer : public BlockAnswer {
   void Delta(const AnswerBlock& block, std::string_view text, std::string& body) override;
   void Close(const AnswerBlock& block, bool complete, std::string& body) override;
   void End(const Finish& finish, std::string& body) override;
-  std::string Whole(const Finish& finish) override;
+  std::shared_ptr<const std::string> Whole(const Finish& finish) override;
   HttpResponse Refusal(const ApiError& error) override;
   void Break(const ApiError& error, std::string& body) override;
 
@@ -59,13 +60,14 @@ class ResponsesAnswer : public BlockAnswer {
   void AppendContent(std::string& out, const AnswerBlock& block, bool whole) const;
   void AppendItem(std::string& out, const AnswerBlock& block, bool whole, bool complete) const;
   void AppendResponse(std::string& out, std::string_view status, const Finish* finish) const;
-  void Keep(std::string json);
+  void Keep(std::shared_ptr<const std::string> json);
 
   const std::string shown_;
   const Namespaces namespaces_;
   const std::string owner_;
   const std::shared_ptr<ResponseStore> store_;
-  std::vector<ChatMessage> conversation_;
+  std::vector<Turn> turns_;
+  std::vector<ChatMessage> messages_;  // of the request, and at the end its answer
   int64_t sequence_ = 0;
 };
 

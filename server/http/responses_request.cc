@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/status.h"
@@ -12,6 +13,7 @@
 #include "server/http/api_error.h"
 #include "server/http/custom_tools.h"
 #include "server/http/json_reader.h"
+#include "server/http/json_writer.h"
 #include "server/http/neutral_fields.h"
 #include "server/http/openai_tools.h"
 #include "server/http/responses.h"
@@ -304,8 +306,13 @@ std::string Shown(const OrderedJson& ordered, const ApiRequest& request) {
   const auto add = [&](const char* name, const OrderedJson& otherwise) {
     const auto given = ordered.find(name);
     const bool there = given != ordered.end() && !given->is_null();
-    shown +=
-        StrCat(shown.empty() ? "\"" : ",\"", name, "\":", DumpExact(there ? *given : otherwise));
+    shown += StrCat(shown.empty() ? "\"" : ",\"", name, "\":");
+    // Instructions may be of megabytes, which are written where they stay.
+    if (there && given->is_string()) {
+      AppendJsonString(shown, given->get_ref<const std::string&>());
+    } else {
+      shown += DumpExact(there ? *given : otherwise);
+    }
   };
   const OrderedJson none;
   for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "user",

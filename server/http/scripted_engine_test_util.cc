@@ -73,7 +73,11 @@ ScriptedEngine::ScriptedEngine()
             .block_size = 16,
             .num_blocks = 100,
             .has_chat_template = true,
-            .batch_invariant = true} {}
+            .batch_invariant = true,
+            .state = {.block_size = 16,
+                      .groups = {PagedState{.block_bytes = 4096},
+                                 PagedState{.block_bytes = 2048, .window = 128}}},
+            .blocks_by_group = {100, 20}} {}
 
 std::shared_ptr<ScriptedStream> ScriptedEngine::WaitStream(size_t n) {
   std::unique_lock lock(mutex_);
@@ -138,21 +142,49 @@ void ScriptedEngine::WaitEmbedGivenUp() {
   changed_.wait(lock, [this] { return embed_given_up_; });
 }
 
-void ScriptedEngine::Tokenize(TokenizeRequest request,
-                              std::function<void(absl::StatusOr<TokenizeResult>)> done) {
+std::function<void()> ScriptedEngine::HoldText() {
+  const std::lock_guard lock(mutex_);
+  ++texts_;
+  changed_.notify_all();
+  return [this] {
+    const std::lock_guard lock(mutex_);
+    ++texts_given_up_;
+    changed_.notify_all();
+  };
+}
+
+void ScriptedEngine::WaitTexts(size_t count) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return texts_ >= count; });
+}
+
+void ScriptedEngine::WaitTextsGivenUp(size_t count) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return texts_given_up_ >= count; });
+}
+
+std::function<void()> ScriptedEngine::Tokenize(
+    TokenizeRequest request, std::function<void(absl::StatusOr<TokenizeResult>)> done) {
+  if (holds_texts_) return HoldText();
   const auto* text = std::get_if<std::string>(&request.prompt);
-  if (text == nullptr) return done(absl::InvalidArgumentError("messages is not for this test"));
+  if (text == nullptr) {
+    done(absl::InvalidArgumentError("messages is not for this test"));
+    return [] {};
+  }
   TokenizeResult result;
   for (unsigned char c : *text) {
     result.tokens.push_back(c);
     if (request.return_token_strs) result.token_strs.emplace_back(1, static_cast<char>(c));
   }
   done(std::move(result));
+  return [] {};
 }
 
-void ScriptedEngine::Detokenize(DetokenizeRequest request,
-                                std::function<void(absl::StatusOr<std::string>)> done) {
+std::function<void()> ScriptedEngine::Detokenize(
+    DetokenizeRequest request, std::function<void(absl::StatusOr<std::string>)> done) {
+  if (holds_texts_) return HoldText();
   done(std::string(request.tokens.begin(), request.tokens.end()));
+  return [] {};
 }
 
 absl::StatusOr<ServedModel*> ScriptedFrontend::Find(std::string_view model) const {
@@ -167,7 +199,11 @@ std::vector<ServedModel*> ScriptedFrontend::models() const {
 }
 
 absl::Status ScriptedFrontend::Authorize(const Credentials& shown, Scope,
-                                         std::shared_ptr<const Tenant>*) const {
+                                         std::shared_ptr<const Tenant>* of) const {
+  if (of != nullptr) {
+    const auto found = of_headers.find(std::string(shown.authorization));
+    *of = found == of_headers.end() ? tenant : found->second;
+  }
   if (key_.empty() || shown.authorization == StrCat("Bearer ", key_)) return absl::OkStatus();
   return absl::UnauthenticatedError("a valid API key is needed");
 }

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -73,11 +74,17 @@ class ScriptedEngine : public Engine {
                                                         std::function<void()> ready) override;
   std::function<void()> Embed(EmbedRequest request,
                               std::function<void(absl::StatusOr<Embeddings>)> done) override;
+  // Lets calls for text wait for ever; call before they come.
+  void hold_texts() { holds_texts_ = true; }
+  // Block until so many calls for text are there, and were given up.
+  void WaitTexts(size_t count);
+  void WaitTextsGivenUp(size_t count);
+
   // A token a byte.
-  void Tokenize(TokenizeRequest request,
-                std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
-  void Detokenize(DetokenizeRequest request,
-                  std::function<void(absl::StatusOr<std::string>)> done) override;
+  std::function<void()> Tokenize(TokenizeRequest request,
+                                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
+  std::function<void()> Detokenize(DetokenizeRequest request,
+                                   std::function<void(absl::StatusOr<std::string>)> done) override;
   Health health() const override { return Health::kServing; }
   void BeginDrain() override {}
   bool WaitIdle(SteadyTime) override { return true; }
@@ -87,12 +94,16 @@ class ScriptedEngine : public Engine {
   EngineInfo info_;
   Script script_;
   EmbedScript embed_script_;
+  bool holds_texts_ = false;
+  std::function<void()> HoldText();
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<GenerateRequest> requests_;  // guarded by mutex_: once for each of its choices
   std::vector<std::shared_ptr<ScriptedStream>> streams_;  // guarded by mutex_
   std::optional<EmbedRequest> embed_;                     // guarded by mutex_
   bool embed_given_up_ = false;                           // guarded by mutex_
+  size_t texts_ = 0;                                      // guarded by mutex_
+  size_t texts_given_up_ = 0;                             // guarded by mutex_
 };
 
 class ScriptedFrontend : public Frontend {
@@ -103,6 +114,9 @@ class ScriptedFrontend : public Frontend {
   std::atomic<bool> is_ready{true};
   std::atomic<bool> is_live{true};
   std::atomic<bool> is_draining{false};
+  // Set them before the first request.
+  std::shared_ptr<const Tenant> tenant;                             // of all but these:
+  std::map<std::string, std::shared_ptr<const Tenant>> of_headers;  // by the Authorization
 
   absl::StatusOr<ServedModel*> Find(std::string_view model) const override;
   std::vector<ServedModel*> models() const override;

@@ -5,23 +5,17 @@
 #include <openssl/ssl.h>
 
 #include <algorithm>
-#include <fstream>
 #include <span>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "server/tls/x509_text.h"
 
 namespace millrace {
 namespace {
-
-constexpr std::string_view kCertFile = "ssl-certfile";
-constexpr std::string_view kKeyFile = "ssl-keyfile";
-constexpr std::string_view kCaFile = "ssl-ca-certs";
-constexpr std::string_view kCrlFile = "ssl-crl-file";
 
 constexpr size_t kMostFileBytes = 8 << 20;
 constexpr int64_t kMostClientChainBytes = 32 << 10;
@@ -42,12 +36,11 @@ absl::Status Bad(std::string_view setting, std::string_view path, std::string_vi
 }
 
 absl::StatusOr<std::string> ReadFile(std::string_view setting, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file.is_open() || text.bad()) return Bad(setting, path, "cannot be read");
-  if (text.str().size() > kMostFileBytes) return Bad(setting, path, "has more than 8 MiB");
-  return text.str();
+  absl::StatusOr<std::string> text = ReadRegularFile(path, kMostFileBytes);
+  if (!text.ok()) {
+    return Bad(setting, path, StrCat("cannot be read: ", std::string(text.status().message())));
+  }
+  return text;
 }
 
 Bio Reader(const std::string& text) {
@@ -135,37 +128,39 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFile
 TlsContext::~TlsContext() { SSL_CTX_free(context_); }
 
 absl::Status TlsContext::LoadCertificate(const TlsFiles& files) {
+  const std::string_view setting = files.settings.certificate;
   const std::string& path = files.certificate;
-  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(kCertFile, path));
+  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(setting, path));
   const Bio reader = Reader(text);
   const Certificate own = NextCertificate(*reader);
-  if (own == nullptr) return Bad(kCertFile, path, "holds no certificate in PEM form");
+  if (own == nullptr) return Bad(setting, path, "holds no certificate in PEM form");
   subject_ = NameOf(*own);
   not_after_ = ToTime(*X509_get0_notAfter(own.get()));
   const absl::Time not_before = ToTime(*X509_get0_notBefore(own.get()));
   const absl::Time now = absl::Now();
   if (now > not_after_) {
-    return Bad(kCertFile, path, StrCat("has a certificate that expired on ", Date(not_after_)));
+    return Bad(setting, path, StrCat("has a certificate that expired on ", Date(not_after_)));
   }
   if (now < not_before) {
-    return Bad(kCertFile, path, StrCat("has a certificate that is valid from ", Date(not_before)));
+    return Bad(setting, path, StrCat("has a certificate that is valid from ", Date(not_before)));
   }
   if (SSL_CTX_use_certificate(context_, own.get()) != 1) {
-    return Bad(kCertFile, path,
+    return Bad(setting, path,
                StrCat("has a certificate that cannot be used: ", TakeOpenSslError()));
   }
   while (const Certificate next = NextCertificate(*reader)) {
     if (SSL_CTX_add1_chain_cert(context_, next.get()) != 1) {
-      return Bad(kCertFile, path, StrCat("has a chain that cannot be used: ", TakeOpenSslError()));
+      return Bad(setting, path, StrCat("has a chain that cannot be used: ", TakeOpenSslError()));
     }
   }
-  if (!AtEnd()) return Bad(kCertFile, path, "has a certificate that is broken");
+  if (!AtEnd()) return Bad(setting, path, "has a certificate that is broken");
   return absl::OkStatus();
 }
 
 absl::Status TlsContext::LoadKey(const TlsFiles& files) {
   const bool own_file = !files.key.empty();
-  const std::string_view setting = own_file ? kKeyFile : kCertFile;
+  const TlsSettings& settings = files.settings;
+  const std::string_view setting = own_file ? settings.key : settings.certificate;
   const std::string& path = own_file ? files.key : files.certificate;
   MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(setting, path));
   if (text.find("ENCRYPTED") != text.npos) {
@@ -175,11 +170,12 @@ absl::Status TlsContext::LoadKey(const TlsFiles& files) {
       PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, NoPassphrase, nullptr), EVP_PKEY_free);
   if (key == nullptr) {
     return Bad(setting, path,
-               own_file ? "holds no private key in PEM form"
-                        : "holds no private key in PEM form, and no --ssl-keyfile is given");
+               StrCat("holds no private key in PEM form",
+                      own_file ? "" : StrCat(", and no --", settings.key, " is given")));
   }
   if (X509_check_private_key(SSL_CTX_get0_certificate(context_), key.get()) != 1) {
-    return Bad(setting, path, "is not the key of the certificate in --ssl-certfile");
+    return Bad(setting, path,
+               StrCat("is not the key of the certificate in --", settings.certificate));
   }
   if (SSL_CTX_use_PrivateKey(context_, key.get()) != 1) {
     return Bad(setting, path, StrCat("has a key that cannot be used: ", TakeOpenSslError()));
@@ -188,22 +184,23 @@ absl::Status TlsContext::LoadKey(const TlsFiles& files) {
 }
 
 absl::Status TlsContext::LoadAuthorities(const TlsFiles& files) {
+  const std::string_view setting = files.settings.authorities;
   const std::string& path = files.authorities;
-  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(kCaFile, path));
+  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(setting, path));
   const Bio reader = Reader(text);
   X509_STORE* const store = SSL_CTX_get_cert_store(context_);
   int found = 0;
   while (const Certificate authority = NextCertificate(*reader)) {
     if (X509_STORE_add_cert(store, authority.get()) != 1 ||
         SSL_CTX_add_client_CA(context_, authority.get()) != 1) {
-      return Bad(kCaFile, path,
+      return Bad(setting, path,
                  StrCat("has a certificate that cannot be used: ", TakeOpenSslError()));
     }
     ++found;
   }
   if (!AtEnd() || found == 0) {
     return Bad(
-        kCaFile, path,
+        setting, path,
         found == 0 ? "holds no certificate in PEM form" : "has a certificate that is broken");
   }
   const bool required = files.clients == ClientCertificates::kRequired;
@@ -215,8 +212,9 @@ absl::Status TlsContext::LoadAuthorities(const TlsFiles& files) {
 
 // OpenSSL refuses a client if an authority in its chain has no list, or one that has expired.
 absl::Status TlsContext::LoadRevocations(const TlsFiles& files) {
+  const std::string_view setting = files.settings.revocations;
   const std::string& path = files.revocations;
-  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(kCrlFile, path));
+  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(setting, path));
   const Bio reader = Reader(text);
   X509_STORE* const store = SSL_CTX_get_cert_store(context_);
   int found = 0;
@@ -225,16 +223,16 @@ absl::Status TlsContext::LoadRevocations(const TlsFiles& files) {
     const ASN1_TIME* const next = X509_CRL_get0_nextUpdate(list.get());
     const absl::Time expires = next == nullptr ? absl::InfiniteFuture() : ToTime(*next);
     if (absl::Now() > expires) {
-      return Bad(kCrlFile, path, StrCat("has a list that expired on ", Date(expires)));
+      return Bad(setting, path, StrCat("has a list that expired on ", Date(expires)));
     }
     revocations_expire_ = std::min(revocations_expire_, expires);
     if (X509_STORE_add_crl(store, list.get()) != 1) {
-      return Bad(kCrlFile, path, StrCat("has a list that cannot be used: ", TakeOpenSslError()));
+      return Bad(setting, path, StrCat("has a list that cannot be used: ", TakeOpenSslError()));
     }
     ++found;
   }
   if (!AtEnd() || found == 0) {
-    return Bad(kCrlFile, path,
+    return Bad(setting, path,
                found == 0 ? "holds no revocation list in PEM form"
                           : "has a revocation list that is broken");
   }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -19,7 +20,16 @@ enum class ClientCertificates {
   kRequired = 2,  // verified, and a client without one is refused
 };
 
-// PEM files. An error names them by the settings that they come from.
+// The settings that files come from, as errors name them, and whose port they are for.
+struct TlsSettings {
+  std::string_view certificate = "ssl-certfile";
+  std::string_view key = "ssl-keyfile";
+  std::string_view authorities = "ssl-ca-certs";
+  std::string_view revocations = "ssl-crl-file";
+  std::string_view speaker = "HTTP and gRPC speak";
+};
+
+// PEM files.
 struct TlsFiles {
   std::string certificate;  // --ssl-certfile: the chain, the server's own first
   std::string key;          // --ssl-keyfile; empty: it stands in `certificate` too
@@ -27,6 +37,7 @@ struct TlsFiles {
   ClientCertificates clients = ClientCertificates::kNone;
   // --ssl-crl-file: lists of revoked certificates, one of each authority; empty: none is revoked.
   std::string revocations;
+  TlsSettings settings = {};
 };
 
 // TLS 1.2 and 1.3 with the ciphers of Mozilla's "intermediate" configuration of which all are

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<TlsServer>> TlsServer::Open(TlsFiles files, int h
   std::unique_ptr<TlsServer> made(
       new TlsServer(std::move(files), handshake_threads, registry, clock));
   MILLRACE_RETURN_IF_ERROR(made->Read());
-  kLog.Info("HTTP and gRPC speak TLS with ", Describe(*made->context_));
+  kLog.Info(made->files_.settings.speaker, " TLS with ", Describe(*made->context_));
   made->thread_ = std::thread([made = made.get()] { made->Follow(); });
   return made;
 }
@@ -55,7 +55,9 @@ TlsServer::TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry
                      .Name("millrace_tls_crl_expiry_timestamp_seconds")
                      .Help("When the first of the revocation lists expires, in Unix time.")
                      .Register(registry)
-                     .Add({})) {}
+                     .Add({})),
+      reading_(std::string(files_.settings.certificate), "the certificate stays as it was", clock) {
+}
 
 TlsServer::~TlsServer() {
   {
@@ -79,18 +81,15 @@ bool TlsServer::BeginHandshake(size_t hello_bytes) {
   return false;
 }
 
-void TlsServer::Reload() { Log(Read()); }
+void TlsServer::Reload() { Report(Read()); }
 
-void TlsServer::Log(const absl::Status& read) const {
-  if (!read.ok()) {
-    kLog.Error("the certificate stays as it was: ", std::string(read.message()));
-    return;
-  }
-  kLog.Info("TLS: read again: ", Describe(*context()));
+void TlsServer::Report(const absl::Status& read) {
+  if (read.ok()) kLog.Info("TLS: read again: ", Describe(*context()));
+  reading_.Report(read);
 }
 
 absl::Status TlsServer::Read() {
-  const std::lock_guard one(reading_);
+  const std::lock_guard one(one_reading_);
   read_ = Stamp();
   again_ = clock_.Now() + kPause;
   MILLRACE_ASSIGN_OR_RETURN(auto read, TlsContext::Load(files_));
@@ -113,19 +112,16 @@ std::string TlsServer::Stamp() const {
 // when they have been as they are for a period.
 void TlsServer::Follow() {
   const auto is_due = [this](const std::string& stamp) {
-    const std::lock_guard one(reading_);
+    const std::lock_guard one(one_reading_);
     return stamp != read_ || clock_.Now() >= again_;
   };
   std::string seen = Stamp();
-  std::string said;
   std::unique_lock lock(mutex_);
   while (!stop_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
     lock.unlock();
     std::string now = Stamp();
     if (now == seen && is_due(now)) {
-      const absl::Status read = Read();
-      if (read.ok() || read.message() != said) Log(read);
-      said = std::string(read.message());
+      Report(Read());
     }
     seen = std::move(now);
     lock.lock();

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/file_reading.h"
 #include "server/tls/hello_budget.h"
 #include "server/tls/tls_context.h"
 
@@ -28,8 +29,8 @@ namespace millrace {
 class TlsServer {
  public:
   // Reads the files, and again within a second after they have changed: new connections then see
-  // the new ones. A reading that fails is logged and repeated every 30 s, and what was read before
-  // stays. An error is TlsContext::Load's. `registry` and `clock` outlive it.
+  // the new ones. A reading that fails is repeated every 30 s, and what was read before stays. An
+  // error is TlsContext::Load's. `registry` and `clock` outlive it.
   static absl::StatusOr<std::unique_ptr<TlsServer>> Open(TlsFiles files, int handshake_threads,
                                                          prometheus::Registry& registry,
                                                          const Clock& clock = Clock::Real());
@@ -52,6 +53,8 @@ class TlsServer {
 
   // Reads the files now.
   void Reload();
+  // The state of the readings after the first, of all files together.
+  FileReading& reading() { return reading_; }
 
  private:
   static constexpr size_t kMuchForHandshakes = 14 << 20;  // some 300 ordinary ones
@@ -65,7 +68,7 @@ class TlsServer {
   static constexpr size_t MemoryOf(size_t hello_bytes) { return (46 << 10) + 3 * hello_bytes; }
   std::string Stamp() const;
   absl::Status Read();
-  void Log(const absl::Status& read) const;
+  void Report(const absl::Status& read);
   void Follow();
 
   const TlsFiles files_;
@@ -76,9 +79,10 @@ class TlsServer {
   prometheus::Gauge* const expiry_;
   prometheus::Gauge* const revocations_expiry_;  // null without revocation lists
 
-  std::mutex reading_;  // one reading at a time; guards what follows
-  std::string read_;    // the stamp of what was read last
-  SteadyTime again_;    // when the last reading is repeated, if it failed
+  FileReading reading_;
+  std::mutex one_reading_;  // at a time; guards what follows
+  std::string read_;        // the stamp of what was read last
+  SteadyTime again_;        // when the last reading is repeated, if it failed
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable stop_;

@@ -54,9 +54,9 @@ TEST_F(TlsServerTest, ReadsACertificateWithItsKeyAndChain) {
 TEST_F(TlsServerTest, NamesTheSettingOfWhatIsWrong) {
   const TlsFiles good = Files(one_);
   EXPECT_EQ(Error({.certificate = Path("none"), .key = good.key}),
-            "ssl-certfile: " + Path("none") + " cannot be read");
+            "ssl-certfile: " + Path("none") + " cannot be read: No such file or directory");
   EXPECT_EQ(Error({.certificate = good.certificate, .key = Path("none")}),
-            "ssl-keyfile: " + Path("none") + " cannot be read");
+            "ssl-keyfile: " + Path("none") + " cannot be read: No such file or directory");
   EXPECT_THAT(Error({.certificate = testing::TempDir(), .key = good.key}),
               StartsWith("ssl-certfile: "));
   EXPECT_THAT(Error({.certificate = good.key, .key = good.key}),
@@ -81,6 +81,26 @@ TEST_F(TlsServerTest, NamesTheSettingOfWhatIsWrong) {
                        .clients = ClientCertificates::kRequired}),
                 StartsWith("ssl-ca-certs: "));
   }
+}
+
+TEST_F(TlsServerTest, NamesTheSettingsThatFilesOfAnotherPortComeFrom) {
+  TlsFiles files = Files(one_);
+  files.settings = {.certificate = "cert", .key = "key", .authorities = "ca"};
+  files.key = Write("other", two_.key_pem());
+  EXPECT_EQ(Error(files), "key: " + files.key + " is not the key of the certificate in --cert");
+  files.key.clear();
+  EXPECT_THAT(Error(files), AllOf(StartsWith("cert: "), HasSubstr("no --key is given")));
+  files = Files(one_);
+  files.settings = {.certificate = "cert", .key = "key", .authorities = "ca"};
+  files.authorities = Path("none");
+  files.clients = ClientCertificates::kRequired;
+  EXPECT_THAT(Error(files), StartsWith("ca: "));
+  prometheus::Registry registry;
+  files.authorities.clear();
+  files.clients = ClientCertificates::kNone;
+  const auto server = TlsServer::Open(files, 1, registry);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ((*server)->reading().setting(), "cert");
 }
 
 TEST_F(TlsServerTest, TakesNoCertificateThatIsNotValidNow) {

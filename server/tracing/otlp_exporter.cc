@@ -15,7 +15,6 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kServer);
 constexpr std::chrono::milliseconds kTimeLimit(10'000);  // of one request
-constexpr size_t kMaxReply = 64 << 10;
 
 prometheus::Counter* CountSpans(prometheus::Registry& registry, const char* result) {
   return &prometheus::BuildCounter()
@@ -69,7 +68,7 @@ void OtlpExporter::Close() {
   closing_ = true;
   queue_.Close();
   closed_.Raise();
-  ended_.Wait(Clock::Real().Now() + kLastWait);
+  if (!failing_) ended_.Wait(Clock::Real().Now() + kLastWait);
   stop_ = true;
   thread_.join();
 }
@@ -117,8 +116,8 @@ void OtlpExporter::Export(const std::vector<RequestSpan>& spans) {
 OtlpExporter::Sent OtlpExporter::Send(const HttpRequest& request, size_t spans) {
   std::string body;
   const auto reply = client_.Send(request, [&](const HttpReply&, std::string_view part) {
-    body.append(part.substr(0, kMaxReply - std::min(body.size(), kMaxReply)));
-    return true;
+    body.append(part.substr(0, kMaxReplyBytes + 1 - body.size()));
+    return body.size() <= kMaxReplyBytes;
   });
   if (reply.ok() && reply->status >= 200 && reply->status < 300) {
     failing_ = false;
@@ -132,10 +131,12 @@ OtlpExporter::Sent OtlpExporter::Send(const HttpRequest& request, size_t spans) 
     exported_->Increment(static_cast<double>(spans - rejected));
     return Sent::kTaken;
   }
-  if (!std::exchange(failing_, true)) {
-    kLog.Warning(
-        "otlp-traces-endpoint: traces are not taken: ",
-        reply.ok() ? StrCat("HTTP ", reply->status) : std::string(reply.status().message()));
+  if (!failing_.exchange(true)) {
+    kLog.Warning("otlp-traces-endpoint: traces are not taken: ",
+                 reply.ok() ? StrCat("HTTP ", reply->status)
+                 : absl::IsAborted(reply.status())
+                     ? StrCat("the answer has more than ", kMaxReplyBytes, " bytes")
+                     : std::string(reply.status().message()));
   }
   // As OTLP has it: other statuses say that trying again does not help.
   if (!reply.ok()) return absl::IsUnavailable(reply.status()) ? Sent::kTryAgain : Sent::kRefused;

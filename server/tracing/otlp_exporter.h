@@ -41,16 +41,18 @@ class OtlpExporter final : public SpanSink {
   static constexpr size_t kMaxWaiting = 4096;  // spans
   static constexpr size_t kMaxBatch = 512;
   static constexpr int kTries = 5;
+  static constexpr size_t kMaxReplyBytes = 64 << 10;
 
   OtlpExporter(OtlpOptions options, prometheus::Registry& registry);
   OtlpExporter(const OtlpExporter&) = delete;
   OtlpExporter& operator=(const OtlpExporter&) = delete;
   ~OtlpExporter() override;
 
-  // Sends what waits, each batch once, for at most kLastWait. Later spans are dropped. Called by
-  // one thread; the destructor does the same.
+  // Sends what waits, each batch once, for at most kLastWait. Where the last request failed, it
+  // drops what waits and ends the request that runs, which libcurl does within a second. Later
+  // spans are dropped. Called by one thread; the destructor does the same.
   void Close();
-  static constexpr Duration kLastWait = std::chrono::seconds(3);
+  static constexpr Duration kLastWait = std::chrono::seconds(1);
 
   // Takes the span unless its caller does not sample the trace.
   void OnSpan(RequestSpan span) override;
@@ -71,7 +73,7 @@ class OtlpExporter final : public SpanSink {
   Event closed_;
   Event ended_;
   HttpClient client_;
-  bool failing_ = false;  // it has been logged
+  std::atomic<bool> failing_ = false;  // it has been logged
   std::thread thread_;
 };
 

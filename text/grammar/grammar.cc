@@ -1,7 +1,9 @@
 #include "text/grammar/grammar.h"
 
+#include <algorithm>
 #include <list>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -194,40 +196,56 @@ bool GrammarMatcher::finished() const { return automaton_->Finished(state_); }
 std::string GrammarMatcher::ForcedBytes() const { return automaton_->Forced(state_); }
 
 struct GrammarCache::Impl {
-  using Entry = std::pair<std::string, std::shared_ptr<const Grammar>>;
+  using Key = std::pair<uint32_t, std::string>;  // the owner, and the grammar's key
+  using Entry = std::pair<Key, std::shared_ptr<const Grammar>>;
 
-  std::shared_ptr<const Grammar> Find(const std::string& key) {
+  std::shared_ptr<const Grammar> Find(const Key& key) {
     const auto it = places.find(key);
     if (it == places.end()) return nullptr;
     entries.splice(entries.begin(), entries, it->second);
     return it->second->second;
   }
-  // The least lately used go first; the sizes are those of now, as automata grow.
+  // The sizes are those of now, as automata grow. The latest entry stays.
   void Shrink() {
     size_t bytes = 0;
-    for (auto it = entries.begin(); it != entries.end();) {
-      bytes += it->second->bytes();
-      if (bytes > capacity && it != entries.begin()) {
-        places.erase(it->first);
-        it = entries.erase(it);
-      } else {
-        ++it;
+    absl::flat_hash_map<uint32_t, size_t> held;
+    for (const auto& [key, grammar] : entries) {
+      held[key.first] += grammar->bytes();
+      bytes += grammar->bytes();
+    }
+    while (bytes > capacity && !held.empty()) {
+      const auto most =
+          std::max_element(held.begin(), held.end(), [](const auto& a, const auto& b) {
+            return std::tie(a.second, a.first) < std::tie(b.second, b.first);
+          });
+      const auto last =
+          std::find_if(entries.rbegin(), std::prev(entries.rend()),
+                       [&](const Entry& entry) { return entry.first.first == most->first; });
+      if (last == std::prev(entries.rend())) {
+        held.erase(most);  // it has none but the latest
+        continue;
       }
+      const size_t freed = std::min({last->second->bytes(), most->second, bytes});
+      bytes -= freed;
+      most->second -= freed;
+      places.erase(last->first);
+      entries.erase(std::next(last).base());
     }
   }
 
   size_t capacity;
   std::mutex mutex;
   std::list<Entry> entries;  // guarded by mutex, the latest first
-  absl::flat_hash_map<std::string, std::list<Entry>::iterator> places;  // guarded by mutex
+  absl::flat_hash_map<Key, std::list<Entry>::iterator> places;  // guarded by mutex
 };
 
 GrammarCache::GrammarCache(size_t capacity_bytes) : impl_(new Impl{.capacity = capacity_bytes}) {}
 GrammarCache::~GrammarCache() = default;
 
 absl::StatusOr<std::shared_ptr<const Grammar>> GrammarCache::Get(const GrammarSpec& spec,
-                                                                 const GrammarLimits& limits) {
-  const std::string key = spec.Key();
+                                                                 const GrammarLimits& limits,
+                                                                 uint32_t owner) {
+  const Impl::Key key(owner, spec.Key());
   {
     std::lock_guard lock(impl_->mutex);
     if (auto found = impl_->Find(key)) return found;

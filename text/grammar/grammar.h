@@ -157,7 +157,9 @@ class GrammarMatcher {
   std::string history_;  // to go on with in another automaton when this one is full
 };
 
-// The grammars compiled lately, by GrammarSpec::Key. Any thread may use it.
+// The grammars compiled lately, by owner and GrammarSpec::Key. No owner finds another's, nor learns
+// from the time what others compile. Beyond the capacity, the owner whose grammars take most loses
+// what it used least lately. Any thread may use it.
 class GrammarCache {
  public:
   explicit GrammarCache(size_t capacity_bytes = 64 << 20);
@@ -165,7 +167,8 @@ class GrammarCache {
 
   // Compiles the grammar unless it is there. Errors are not kept.
   absl::StatusOr<std::shared_ptr<const Grammar>> Get(const GrammarSpec& spec,
-                                                     const GrammarLimits& limits = {});
+                                                     const GrammarLimits& limits = {},
+                                                     uint32_t owner = 0);
 
  private:
   struct Impl;

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "text/grammar/regular.h"
 #include "text/grammar/test_limits.h"
 
@@ -405,6 +407,29 @@ TEST(GrammarCacheTest, CompilesOnce) {
   EXPECT_EQ(*first, *again);
   EXPECT_NE(*first, *second);
   EXPECT_FALSE(cache.Get({.kind = kRegex, .text = "("}).ok());
+}
+
+TEST(GrammarCacheTest, NoOwnerFindsOrDrivesOutAnothers) {
+  const auto spec = [](size_t number) {
+    return GrammarSpec{.kind = kRegex, .text = StrCat("x", number)};
+  };
+  const auto one = Grammar::Compile(spec(0));
+  ASSERT_TRUE(one.ok());
+  GrammarCache cache(6 * (*one)->bytes());
+  const auto mine = cache.Get(spec(0), {}, 1);
+  const auto mine_too = cache.Get(spec(1), {}, 1);
+  EXPECT_NE(*mine, *cache.Get(spec(0), {}, 2));
+  std::weak_ptr<const Grammar> first_of_flood = *cache.Get(spec(1), {}, 2);
+  for (size_t i = 0; i < 50; ++i) ASSERT_TRUE(cache.Get(spec(i), {}, 2).ok());
+  EXPECT_TRUE(first_of_flood.expired());
+  EXPECT_EQ(*mine, *cache.Get(spec(0), {}, 1));
+  EXPECT_EQ(*mine_too, *cache.Get(spec(1), {}, 1));
+  // A cache too small for anything keeps the latest.
+  GrammarCache tiny(1);
+  const auto kept_one = tiny.Get(spec(0), {}, 1);
+  EXPECT_EQ(*kept_one, *tiny.Get(spec(0), {}, 1));
+  ASSERT_TRUE(tiny.Get(spec(0), {}, 2).ok());
+  EXPECT_NE(*kept_one, *tiny.Get(spec(0), {}, 1));
 }
 
 // Tokens of all bytes, of random pieces of JSON and of words, a special token and an end token.

@@ -14,6 +14,9 @@ absl::Status Budget::Spend(size_t steps) {
   steps_ += steps;
   if (steps_ >= next_clock_read_) {
     next_clock_read_ = steps_ + kStepsPerClockRead;
+    if (cancelled_ != nullptr && *cancelled_) {
+      return absl::CancelledError("rendering was cancelled");
+    }
     if (clock_.Now() >= deadline_) {
       return absl::DeadlineExceededError("rendering took longer than the request may wait");
     }

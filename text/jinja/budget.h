@@ -3,6 +3,7 @@
 #ifndef MILLRACE_TEXT_JINJA_BUDGET_H_
 #define MILLRACE_TEXT_JINJA_BUDGET_H_
 
+#include <atomic>
 #include <cstddef>
 
 #include "absl/status/status.h"
@@ -31,12 +32,14 @@ namespace jinja {
 // Counts down one rendering. Once exceeded, every later call fails too.
 class Budget {
  public:
-  Budget(const TemplateLimits& limits, const Clock& clock, SteadyTime deadline)
-      : limits_(limits), clock_(clock), deadline_(deadline) {}
+  // `cancelled` may be null.
+  Budget(const TemplateLimits& limits, const Clock& clock, SteadyTime deadline,
+         const std::atomic<bool>* cancelled = nullptr)
+      : limits_(limits), clock_(clock), deadline_(deadline), cancelled_(cancelled) {}
 
   // Spends steps on work that is about to be done. InvalidArgument when the steps are spent (a
-  // retry would not help), DeadlineExceeded when it is too late; the clock is read every few
-  // thousand steps.
+  // retry would not help), DeadlineExceeded when it is too late, Cancelled; the clock is read every
+  // few thousand steps.
   absl::Status Spend(size_t steps);
 
   // Spends steps on a text of `bytes` that is about to be read or made. Also InvalidArgument when
@@ -51,6 +54,7 @@ class Budget {
   const TemplateLimits limits_;
   const Clock& clock_;
   const SteadyTime deadline_;
+  const std::atomic<bool>* const cancelled_;
   size_t steps_ = 0;
   size_t next_clock_read_ = 1;
 };

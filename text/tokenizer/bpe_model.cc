@@ -168,44 +168,40 @@ bool BpeModel::CanCut(std::string_view piece, size_t left, size_t at) const {
   return !joined && CharacterToken(before, false, false) && CharacterToken(after, false, false);
 }
 
-absl::Status BpeModel::Encode(std::string_view piece, std::vector<Token>* tokens) const {
+absl::Status BpeModel::Encode(std::string_view piece, const std::atomic<bool>* cancelled,
+                              std::vector<Token>* tokens) const {
   if (ignore_merges_) {
     if (const auto it = ids_.find(piece); it != ids_.end()) {
       tokens->push_back(it->second);
       return absl::OkStatus();
     }
   }
-  if (affixes_) {
-    MergeWord(piece, tokens);
-    return absl::OkStatus();
-  }
+  if (affixes_) return MergeWord(piece, cancelled, tokens);
   if (const std::optional<Token> whole = FindWhole(piece)) {
     tokens->push_back(*whole);
     return absl::OkStatus();
   }
   size_t begin = 0;
+  size_t characters = 0;
   for (size_t left = 0, at = CharacterSize(piece); at < piece.size();) {
+    if (++characters % kCharactersPerLook == 0) MILLRACE_RETURN_IF_ERROR(CheckWanted(cancelled));
     if (CanCut(piece, left, at)) {
-      EncodeWord(piece.substr(begin, at - begin), tokens);
+      MILLRACE_RETURN_IF_ERROR(EncodeWord(piece.substr(begin, at - begin), cancelled, tokens));
       begin = at;
     }
     left = at;
     at += CharacterSize(piece.substr(at));
   }
-  if (begin == 0) {
-    MergeWord(piece, tokens);
-  } else {
-    EncodeWord(piece.substr(begin), tokens);
-  }
-  return absl::OkStatus();
+  return begin == 0 ? MergeWord(piece, cancelled, tokens)
+                    : EncodeWord(piece.substr(begin), cancelled, tokens);
 }
 
-void BpeModel::EncodeWord(std::string_view word, std::vector<Token>* tokens) const {
-  if (const std::optional<Token> whole = FindWhole(word)) {
-    tokens->push_back(*whole);
-  } else {
-    MergeWord(word, tokens);
-  }
+absl::Status BpeModel::EncodeWord(std::string_view word, const std::atomic<bool>* cancelled,
+                                  std::vector<Token>* tokens) const {
+  const std::optional<Token> whole = FindWhole(word);
+  if (!whole) return MergeWord(word, cancelled, tokens);
+  tokens->push_back(*whole);
+  return absl::OkStatus();
 }
 
 std::optional<Token> BpeModel::FindWhole(std::string_view word) const {
@@ -216,8 +212,8 @@ std::optional<Token> BpeModel::FindWhole(std::string_view word) const {
   uint8_t whole = state.load(std::memory_order_relaxed);
   if (whole == kNotKnown) {
     std::vector<Token> merged;
-    MergeWord(word, &merged);
-    whole = merged.size() == 1 && merged[0] == it->second ? kYes : kNo;
+    const absl::Status status = MergeWord(word, /*cancelled=*/nullptr, &merged);
+    whole = status.ok() && merged.size() == 1 && merged[0] == it->second ? kYes : kNo;
     state.store(whole, std::memory_order_relaxed);
   }
   return whole == kYes ? std::optional<Token>(it->second) : std::nullopt;
@@ -241,10 +237,13 @@ void BpeModel::Unknown(std::string_view character, bool first, bool last,
   *held = unknown_;
 }
 
-void BpeModel::MergeWord(std::string_view word, std::vector<Token>* tokens) const {
+absl::Status BpeModel::MergeWord(std::string_view word, const std::atomic<bool>* cancelled,
+                                 std::vector<Token>* tokens) const {
   const size_t from = tokens->size();
   std::optional<Token> held;  // a token for the unknown, which goes before the next known one
+  size_t characters = 0;
   for (size_t at = 0; at < word.size();) {
+    if (++characters % kCharactersPerLook == 0) MILLRACE_RETURN_IF_ERROR(CheckWanted(cancelled));
     const std::string_view character = word.substr(at, CharacterSize(word.substr(at)));
     const bool first = at == 0;
     at += character.size();
@@ -259,12 +258,9 @@ void BpeModel::MergeWord(std::string_view word, std::vector<Token>* tokens) cons
   }
   if (held) tokens->push_back(*held);
   const size_t symbols = tokens->size() - from;
-  if (symbols < 2) return;
-  if (symbols <= kFew) {
-    MergeFew(tokens, from);
-  } else {
-    MergeMany(tokens, from);
-  }
+  if (symbols > kFew) return MergeMany(tokens, from, cancelled);
+  if (symbols > 1) MergeFew(tokens, from);
+  return absl::OkStatus();
 }
 
 void BpeModel::MergeFew(std::vector<Token>* tokens, size_t from) const {
@@ -327,7 +323,8 @@ class BpeModel::PairQueue {
   std::vector<uint64_t> later_;  // a heap, the smallest at its front
 };
 
-void BpeModel::MergeMany(std::vector<Token>* tokens, size_t from) const {
+absl::Status BpeModel::MergeMany(std::vector<Token>* tokens, size_t from,
+                                 const std::atomic<bool>* cancelled) const {
   constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
   struct Symbol {
     Token token;
@@ -350,8 +347,13 @@ void BpeModel::MergeMany(std::vector<Token>* tokens, size_t from) const {
         symbol.next == kNone ? kNoMerge : RankOf(symbol.token, symbols[symbol.next].token);
     if (symbol.rank != kNoMerge) pairs.Push(uint64_t{symbol.rank} << 32 | index);
   };
-  for (uint32_t i = 0; i + 1 < symbols.size(); ++i) pair_up(i);
+  for (uint32_t i = 0; i + 1 < symbols.size(); ++i) {
+    if (i % kCharactersPerLook == 0) MILLRACE_RETURN_IF_ERROR(CheckWanted(cancelled));
+    pair_up(i);
+  }
+  size_t popped = 0;
   while (const std::optional<uint64_t> pair = pairs.Pop()) {
+    if (++popped % kCharactersPerLook == 0) MILLRACE_RETURN_IF_ERROR(CheckWanted(cancelled));
     const auto index = static_cast<uint32_t>(*pair & 0xffffffff);
     Symbol& symbol = symbols[index];
     // A pair whose symbols have changed since it was pushed is passed over.
@@ -368,6 +370,7 @@ void BpeModel::MergeMany(std::vector<Token>* tokens, size_t from) const {
   for (uint32_t index = 0; index != kNone; index = symbols[index].next) {
     tokens->push_back(symbols[index].token);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

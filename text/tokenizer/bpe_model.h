@@ -31,7 +31,8 @@ class BpeModel : public SubwordModel {
                                                                     bool bytes);
 
   // Takes O(n log n) in the longest part of the piece that no merge can cross out of, O(n) else.
-  absl::Status Encode(std::string_view piece, std::vector<Token>* tokens) const override;
+  absl::Status Encode(std::string_view piece, const std::atomic<bool>* cancelled,
+                      std::vector<Token>* tokens) const override;
 
  private:
   static constexpr uint32_t kNoMerge = std::numeric_limits<uint32_t>::max();
@@ -49,13 +50,16 @@ class BpeModel : public SubwordModel {
   std::optional<Token> CharacterToken(std::string_view character, bool first, bool last) const;
   // Returns whether no merge can join the texts before and after `at`.
   bool CanCut(std::string_view piece, size_t left, size_t at) const;
-  void EncodeWord(std::string_view word, std::vector<Token>* tokens) const;
+  absl::Status EncodeWord(std::string_view word, const std::atomic<bool>* cancelled,
+                          std::vector<Token>* tokens) const;
   std::optional<Token> FindWhole(std::string_view word) const;
   void Unknown(std::string_view character, bool first, bool last, std::optional<Token>* held,
                std::vector<Token>* symbols) const;
-  void MergeWord(std::string_view word, std::vector<Token>* tokens) const;
+  absl::Status MergeWord(std::string_view word, const std::atomic<bool>* cancelled,
+                         std::vector<Token>* tokens) const;
   void MergeFew(std::vector<Token>* symbols, size_t from) const;
-  void MergeMany(std::vector<Token>* symbols, size_t from) const;
+  absl::Status MergeMany(std::vector<Token>* symbols, size_t from,
+                         const std::atomic<bool>* cancelled) const;
   uint32_t RankOf(Token left, Token right) const;  // of their merge, or kNoMerge
 
   const bool bytes_;

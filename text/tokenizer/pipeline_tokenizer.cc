@@ -117,7 +117,7 @@ absl::Status PipelineTokenizer::EncodeText(std::string_view text, EncodeOptions 
           added_.Split(text, options.parse_special, [&](AddedTokens::Part part) {
             if (!part.token) {
               return EncodeSection(text.substr(part.begin, part.end - part.begin), part.begin == 0,
-                                   options.parse_special, tokens);
+                                   options, tokens);
             }
             tokens->push_back(*part.token);
             return absl::OkStatus();
@@ -130,7 +130,7 @@ absl::Status PipelineTokenizer::EncodeText(std::string_view text, EncodeOptions 
 }
 
 absl::Status PipelineTokenizer::EncodeSection(std::string_view text, bool at_start,
-                                              bool parse_special,
+                                              EncodeOptions options,
                                               std::vector<Token>* tokens) const {
   TextPiece whole{text, text.empty() ? 0 : FirstUtf8Unit(text).size};
   NormalizedText normalized;
@@ -138,18 +138,21 @@ absl::Status PipelineTokenizer::EncodeSection(std::string_view text, bool at_sta
     normalized = UnnormalizedText(text);
     if (!at_start) normalized.first_bytes = 0;
     MILLRACE_RETURN_IF_ERROR(normalizer_.Apply(&normalized));
+    MILLRACE_RETURN_IF_ERROR(CheckWanted(options.cancelled));
     whole = {normalized.text, normalized.first_bytes};
   }
   if (!at_start) whole.first_bytes = 0;
   return normalized_added_.Split(
-      whole.text, parse_special, [&](AddedTokens::Part part) -> absl::Status {
+      whole.text, options.parse_special, [&](AddedTokens::Part part) -> absl::Status {
         if (part.token) {
           tokens->push_back(*part.token);
           return absl::OkStatus();
         }
-        return pre_tokenizer_->Split(
-            whole.Part(part.begin, part.end - part.begin),
-            [&](TextPiece piece) { return model_->Encode(piece.text, tokens); });
+        return pre_tokenizer_->Split(whole.Part(part.begin, part.end - part.begin),
+                                     [&](TextPiece piece) -> absl::Status {
+                                       MILLRACE_RETURN_IF_ERROR(CheckWanted(options.cancelled));
+                                       return model_->Encode(piece.text, options.cancelled, tokens);
+                                     });
       });
 }
 

@@ -30,7 +30,7 @@ class PipelineTokenizer : public Tokenizer {
   absl::Status EncodeText(std::string_view text, EncodeOptions options,
                           std::vector<Token>* tokens) const override;
   // Encodes a part of the text between added tokens that are matched before normalization.
-  absl::Status EncodeSection(std::string_view text, bool at_start, bool parse_special,
+  absl::Status EncodeSection(std::string_view text, bool at_start, EncodeOptions options,
                              std::vector<Token>* tokens) const;
 
   std::vector<std::optional<Token>> frame_;

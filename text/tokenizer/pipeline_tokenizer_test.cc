@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <random>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "formats/tokenizer_gguf.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
+#include "text/tokenizer/subword_model.h"
 
 namespace millrace {
 namespace {
@@ -249,6 +251,46 @@ TEST(PipelineTokenizerTest, LongWordsAreNotQuadratic) {
   std::mt19937 random(1);
   const std::string word = RandomWord(1000000, &random);
   EXPECT_EQ(Decode(*tokenizer, Ids(*tokenizer, word), false), word);
+}
+
+// One piece is a whole text where the tokenizer has no pre-tokenizer.
+TEST(SubwordModelTest, ALongPieceEndsOnceItIsCancelled) {
+  constexpr size_t kCharacters = 20 * kCharactersPerLook;
+  TokenizerSpec spec;
+  spec.vocabulary = {{"a", 0}, {"b", 1}, {"aa", 2}, {"?", 3}};
+  BpeModelSpec bpe;
+  bpe.merges = {{"a", "a"}};
+  BpeModelSpec affixed = bpe;
+  affixed.merges.clear();
+  affixed.word_suffix = "?";
+  const struct {
+    SubwordModelSpec model;
+    std::string text;
+    size_t tokens;
+  } cases[] = {
+      {bpe, std::string(kCharacters, 'a'), kCharacters / 2},  // one word to merge
+      {bpe, std::string(kCharacters, 'b'), kCharacters},      // cut at each character
+      {affixed, std::string(kCharacters, 'b'), kCharacters - 1},
+      {UnigramModelSpec{}, std::string(kCharacters, 'b'), kCharacters},
+      {WordPieceModelSpec{.unknown = "?", .max_characters = kCharacters},
+       std::string(kCharacters, 'b'), kCharacters},
+  };
+  for (const auto& one : cases) {
+    spec.model = one.model;
+    const auto model = MakeSubwordModel(spec, /*bytes=*/false);
+    ASSERT_TRUE(model.ok()) << model.status();
+    std::atomic<bool> cancelled = false;
+    std::vector<Token> tokens;
+    EXPECT_EQ((*model)->Encode(one.text, &cancelled, &tokens), absl::OkStatus());
+    EXPECT_EQ(tokens.size(), one.tokens) << one.model.index();
+    cancelled = true;
+    tokens.clear();
+    EXPECT_EQ((*model)->Encode(one.text, &cancelled, &tokens).code(), absl::StatusCode::kCancelled)
+        << one.model.index();
+    EXPECT_LE(tokens.size(), kCharactersPerLook) << one.model.index();
+    tokens.clear();
+    EXPECT_EQ((*model)->Encode("b", &cancelled, &tokens), absl::OkStatus());
+  }
 }
 
 TEST(PipelineTokenizerTest, TinyModelsOfTestsHaveOne) {

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "text/tokenizer/subword_model.h"
 #include "text/utf8.h"
 
 namespace millrace {
@@ -18,6 +19,7 @@ absl::StatusOr<std::vector<Token>> Tokenizer::Encode(std::string_view text,
   if (const size_t at = FindInvalidUtf8(text); at != std::string_view::npos) {
     return absl::InvalidArgumentError(StrCat("prompt: not valid UTF-8 at byte ", at));
   }
+  MILLRACE_RETURN_IF_ERROR(CheckWanted(options.cancelled));
   std::vector<Token> tokens;
   MILLRACE_RETURN_IF_ERROR(EncodeText(text, options, &tokens));
   return tokens;

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_TEXT_TOKENIZER_TOKENIZER_H_
 #define MILLRACE_TEXT_TOKENIZER_TOKENIZER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ namespace millrace {
 struct EncodeOptions {
   bool add_special = true;     // the model's own frame around a text (a BOS, where it wants one)
   bool parse_special = false;  // "<|im_start|>" in the text becomes that token
+  const std::atomic<bool>* cancelled = nullptr;  // looked at often; set: encoding ends
 };
 
 // The number of tokens that add_special puts before and behind a text.
@@ -42,7 +44,7 @@ class Tokenizer {
 
   // Encodes a text. INVALID_ARGUMENT for text over kMaxTextBytes, text that is not valid UTF-8,
   // text that the model has no tokens for, and text that its regular expressions take too long
-  // over; the message calls the text "prompt".
+  // over; the message calls the text "prompt". CANCELLED where `cancelled` is set.
   absl::StatusOr<std::vector<Token>> Encode(std::string_view text, EncodeOptions options) const;
 
   // Returns the bytes that a token writes after others, perhaps a part of a character. Empty for an

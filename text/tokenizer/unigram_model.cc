@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/status.h"
 #include "text/tokenizer/byte_tokens.h"
 #include "text/utf8.h"
 
@@ -65,9 +66,12 @@ void UnigramModel::AddUnknown(std::string_view text, std::vector<Token>* tokens)
   }
 }
 
-absl::Status UnigramModel::Encode(std::string_view piece, std::vector<Token>* tokens) const {
+absl::Status UnigramModel::Encode(std::string_view piece, const std::atomic<bool>* cancelled,
+                                  std::vector<Token>* tokens) const {
   std::vector<Arrival> arrivals(piece.size() + 1);
+  size_t characters = 0;
   for (size_t begin = 0; begin < piece.size();) {
+    if (++characters % kCharactersPerLook == 0) MILLRACE_RETURN_IF_ERROR(CheckWanted(cancelled));
     const std::string_view rest = piece.substr(begin);
     const size_t character = FirstUtf8Unit(rest).size;
     const double score = arrivals[begin].score;

@@ -20,7 +20,8 @@ class UnigramModel : public SubwordModel {
   static absl::StatusOr<std::unique_ptr<const SubwordModel>> Create(const TokenizerSpec& spec);
 
   // Takes O(n * the longest token).
-  absl::Status Encode(std::string_view piece, std::vector<Token>* tokens) const override;
+  absl::Status Encode(std::string_view piece, const std::atomic<bool>* cancelled,
+                      std::vector<Token>* tokens) const override;
 
  private:
   UnigramModel() = default;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
+
 namespace millrace {
 namespace {
 
@@ -47,10 +49,13 @@ absl::StatusOr<std::unique_ptr<const SubwordModel>> WordPieceModel::Create(
   return model;
 }
 
-absl::Status WordPieceModel::Encode(std::string_view piece, std::vector<Token>* tokens) const {
+absl::Status WordPieceModel::Encode(std::string_view piece, const std::atomic<bool>* cancelled,
+                                    std::vector<Token>* tokens) const {
   if (CountCharacters(piece) > max_characters_) return AddUnknown(unknown_, tokens);
   const size_t before = tokens->size();
+  size_t taken = 0;
   for (size_t at = 0; at < piece.size();) {
+    if (++taken % kCharactersPerLook == 0) MILLRACE_RETURN_IF_ERROR(CheckWanted(cancelled));
     size_t longest = 0;
     Token token = 0;
     (at == 0 ? first_ : continuing_).ForEachPrefix(piece.substr(at), [&](size_t size, Token one) {
@@ -77,7 +82,8 @@ absl::StatusOr<std::unique_ptr<const SubwordModel>> WordLevelModel::Create(
   return model;
 }
 
-absl::Status WordLevelModel::Encode(std::string_view piece, std::vector<Token>* tokens) const {
+absl::Status WordLevelModel::Encode(std::string_view piece, const std::atomic<bool>* /*cancelled*/,
+                                    std::vector<Token>* tokens) const {
   const auto it = ids_.find(piece);
   if (it == ids_.end()) return AddUnknown(unknown_, tokens);
   tokens->push_back(it->second);

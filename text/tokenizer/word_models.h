@@ -21,7 +21,8 @@ class WordPieceModel : public SubwordModel {
   static absl::StatusOr<std::unique_ptr<const SubwordModel>> Create(const TokenizerSpec& spec);
 
   // Takes O(n * the longest token).
-  absl::Status Encode(std::string_view piece, std::vector<Token>* tokens) const override;
+  absl::Status Encode(std::string_view piece, const std::atomic<bool>* cancelled,
+                      std::vector<Token>* tokens) const override;
 
  private:
   WordPieceModel() = default;
@@ -36,7 +37,8 @@ class WordLevelModel : public SubwordModel {
  public:
   static absl::StatusOr<std::unique_ptr<const SubwordModel>> Create(const TokenizerSpec& spec);
 
-  absl::Status Encode(std::string_view piece, std::vector<Token>* tokens) const override;
+  absl::Status Encode(std::string_view piece, const std::atomic<bool>* cancelled,
+                      std::vector<Token>* tokens) const override;
 
  private:
   WordLevelModel() = default;

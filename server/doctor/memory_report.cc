@@ -1,0 +1,220 @@
+#include "server/doctor/memory_report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "executors/device_spec.h"
+#include "executors/factory.h"
+#include "executors/memory_plan.h"
+#include "formats/open_model.h"
+#include "plan/state_layout.h"
+#include "server/device_spec.h"
+#include "server/doctor/gpu_driver.h"
+#include "server/model_location.h"
+
+namespace millrace {
+namespace {
+
+// Estimates: the program with its threads' stacks and libraries, and a token of the vocabulary as
+// the tokenizer and the detokenizer keep it. Measured on models with 30,000 to 262,000 tokens.
+constexpr uint64_t kProgram = uint64_t{28} << 20;
+constexpr uint64_t kVocabularyEntry = 240;
+// Estimates a CUDA context, which is on the GPU before a model is.
+constexpr uint64_t kCudaContext = uint64_t{512} << 20;
+
+constexpr std::string_view kCache = "KV cache";
+
+void Add(MemoryReport& report, std::string name, uint64_t bytes, std::string note) {
+  report.parts.push_back({std::move(name), bytes, std::move(note)});
+  report.total += bytes;
+}
+
+void SetAvailable(const MachineMemory& memory, MemoryReport& report) {
+  report.available = memory.usable();
+  report.available_note = std::string(memory.limited_by());
+}
+
+// Returns how many sequences of so many tokens, the last of which is in no cache, fit the blocks at
+// once, as admission counts them.
+int32_t SequencesOf(int32_t length, const MemoryPlan& plan) {
+  int32_t most = std::numeric_limits<int32_t>::max();
+  for (int group = 0; group < plan.state.num_groups(); ++group) {
+    if (plan.state.Paged(group) == nullptr) continue;
+    const int32_t each = plan.state.BlocksAtOnce(group, std::max(length - 1, 1));
+    most = std::min(most, plan.num_blocks[group] / each);
+  }
+  return most;
+}
+
+std::string ContextNote(const MemoryPlan& plan, int context, bool encoder) {
+  const uint64_t tokens = uint64_t{1} * plan.num_blocks[context] * plan.state.block_size;
+  std::string note = StrCat(tokens, " tokens in blocks of ", plan.state.block_size);
+  if (encoder) return note;
+  const int32_t length = plan.use.max_model_len;
+  const int32_t sequences = SequencesOf(length, plan);
+  return note + (sequences == 0
+                     ? StrCat("; too few for one sequence of ", length, " (--max-model-len)")
+                     : StrCat(", or ", sequences, " sequences of ", length));
+}
+
+// Adds a row for each group of the state.
+void AddState(const MemoryPlan& plan, bool encoder, std::string_view note, MemoryReport& report) {
+  const int context = plan.state.ContextGroup(plan.num_blocks);
+  for (int group = 0; group < plan.state.num_groups(); ++group) {
+    const auto bytes = static_cast<uint64_t>(plan.GroupBytes(group));
+    const PagedState* const pages = plan.state.Paged(group);
+    if (group == context) {
+      Add(report, std::string(kCache), bytes,
+          ContextNote(plan, context, encoder) + std::string(note));
+    } else if (pages != nullptr) {
+      Add(report, StrCat(kCache, " of windows"), bytes,
+          StrCat(plan.num_blocks[group], " blocks for windows of ", *pages->window));
+    } else {
+      Add(report, "state of sequences", bytes, StrCat(plan.use.max_num_seqs, " sequences"));
+    }
+  }
+}
+
+// Returns the bytes of a KV cache that no setting sizes, `rest` bytes being taken beside it.
+int64_t CpuCacheBytes(uint64_t rest, uint64_t available, const MemoryPlan& plan) {
+  const auto half = static_cast<int64_t>((available - std::min(available, rest)) / 2);
+  const int64_t most = plan.MostStateBytes();
+  // Models whose sequences stay for a few steps take what these need.
+  const int64_t wanted = plan.most_blocks.has_value() ? most : std::min(half, most);
+  return std::max(wanted, plan.LeastStateBytes());
+}
+
+void AddParts(const OpenedModel& model, const MemoryPlan& plan, MemoryReport& report) {
+  Add(report, "weights", static_cast<uint64_t>(plan.weights),
+      StrCat(model.config.architecture, ", ", model.config.num_layers(), " layers, ",
+             model.tensors->tensors().size(), " tensors"));
+  Add(report, "activations", static_cast<uint64_t>(plan.activations),
+      StrCat("steps of up to ", plan.use.max_num_batched_tokens, " tokens"));
+  Add(report, "workspaces", static_cast<uint64_t>(plan.workspaces), "logits and scratch memory");
+  if (plan.graphs > 0) Add(report, "graphs", static_cast<uint64_t>(plan.graphs), "estimate");
+}
+
+absl::StatusOr<MemoryReport> ReportCpu(const Settings& settings, const OpenedModel& model) {
+  MILLRACE_ASSIGN_OR_RETURN(MemoryPlan plan,
+                            PlanMemory(model, MakeDeviceSpec(settings), settings.nnodes));
+  MemoryReport report{.place = "memory"};
+  AddParts(model, plan, report);
+  Add(report, "program and vocabulary",
+      kProgram + kVocabularyEntry * static_cast<uint64_t>(model.config.vocab_size), "estimate");
+  SetAvailable(ReadMachineMemory(), report);
+  if (settings.kv_cache_memory == 0) {
+    plan.num_blocks = plan.Divide(CpuCacheBytes(report.total, *report.available, plan));
+  }
+  AddState(plan, model.config.encoder.has_value(), "; taken as it is first used", report);
+  return report;
+}
+
+// Sets the share of a GPU that this process may have, where that is known.
+void SetAvailableOnGpu(const Settings& settings, MemoryReport& report) {
+  const absl::StatusOr<DriverFacts> driver = ReadDriver();
+  if (settings.gpu_memory > 0) {
+    report.available = static_cast<uint64_t>(settings.gpu_memory_utilization *
+                                             static_cast<double>(settings.gpu_memory));
+    report.available_note = "of --gpu-memory (--gpu-memory-utilization)";
+  } else if (driver.ok() && !driver->gpus.empty()) {
+    const size_t index = settings.devices.empty() ? 0 : settings.devices[0];
+    const GpuFacts& gpu = driver->gpus[std::min(index, driver->gpus.size() - 1)];
+    const auto share =
+        static_cast<uint64_t>(settings.gpu_memory_utilization * static_cast<double>(gpu.total));
+    const uint64_t others = gpu.total - gpu.free;
+    report.available = share - std::min(share, others);
+    report.available_note = StrCat("of ", gpu.name, " (--gpu-memory-utilization)");
+  }
+}
+
+absl::StatusOr<MemoryReport> ReportCuda(const Settings& settings, const OpenedModel& model) {
+  MILLRACE_ASSIGN_OR_RETURN(MemoryPlan plan,
+                            PlanMemory(model, MakeDeviceSpec(settings), settings.nnodes));
+  MemoryReport report{.place =
+                          settings.tensor_parallel_size > 1 ? "memory of each GPU" : "GPU memory"};
+  AddParts(model, plan, report);
+  Add(report, "CUDA", kCudaContext, "estimate: the context");
+  SetAvailableOnGpu(settings, report);
+  if (settings.kv_cache_memory == 0) {
+    // Without a block the model cannot run, and the report must not fit.
+    int64_t cache = plan.LeastStateBytes();
+    if (report.available.has_value() && *report.available > report.total) {
+      cache = std::max(cache, static_cast<int64_t>(*report.available - report.total));
+    }
+    plan.num_blocks = plan.Divide(cache);
+  }
+  AddState(plan, /*encoder=*/false, "", report);
+  return report;
+}
+
+}  // namespace
+
+absl::StatusOr<MemoryReport> ReportMemory(const Settings& settings, const std::string& path) {
+  if (settings.device == Device::kFake) {
+    MemoryReport report{.place = "memory"};
+    Add(report, "program and vocabulary", kProgram, "estimate; --device fake has no model");
+    SetAvailable(ReadMachineMemory(), report);
+    return report;
+  }
+  if (settings.device == Device::kTorch || IsPackage(path)) {
+    return absl::UnimplementedError(
+        "dry-run: is \"true\", allowed only with --device cpu, cuda or fake, and not for packages "
+        "(.pt2)");
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const OpenedModel model,
+                            OpenModel(path, MakeModelSpec(settings, path).runner));
+  return settings.device == Device::kCuda ? ReportCuda(settings, model)
+                                          : ReportCpu(settings, model);
+}
+
+void SizeKvCache(const std::string& path, Settings& settings) {
+  if (settings.device != Device::kCpu || settings.kv_cache_memory != 0) return;
+  settings.kv_cache_memory = int64_t{1} << 30;
+  Settings unsized = settings;
+  unsized.kv_cache_memory = 0;
+  const absl::StatusOr<MemoryReport> report = ReportMemory(unsized, path);
+  if (!report.ok()) return;  // who loads the model says why
+  int64_t bytes = 0;
+  for (const MemoryPart& part : report->parts) {
+    if (part.name.starts_with(kCache)) bytes += static_cast<int64_t>(part.bytes);
+  }
+  settings.kv_cache_memory = bytes;
+}
+
+std::string Mebibytes(uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text;
+}
+
+std::string MemoryReportText(const MemoryReport& report) {
+  std::string text;
+  const auto row = [&text](const std::string& name, uint64_t bytes, const std::string& note) {
+    char line[512];
+    std::snprintf(line, sizeof(line), "%-24s %14s  %s", name.c_str(), Mebibytes(bytes).c_str(),
+                  note.c_str());
+    const std::string_view shown = line;
+    text += StrCat(shown.substr(0, shown.find_last_not_of(' ') + 1), "\n");
+  };
+  for (const MemoryPart& part : report.parts) row(part.name, part.bytes, part.note);
+  row("total", report.total, report.place);
+  if (report.available.has_value()) row("available", *report.available, report.available_note);
+  text += report.available.has_value()
+              ? report.fits()
+                    ? "It fits.\n"
+                    : StrCat("It does not fit: ", Mebibytes(report.total - *report.available),
+                             " are missing. Lower --kv-cache-memory, "
+                             "round the weights (--quantization), "
+                             "or take a smaller model.\n")
+              : "How much there is, is unknown: no driver answers. --gpu-memory SIZE plans for a "
+                "GPU that is not here.\n";
+  return text;
+}
+
+}  // namespace millrace

@@ -1,0 +1,51 @@
+// Reports a server's memory with given settings, part by part, before it starts.
+#ifndef MILLRACE_SERVER_DOCTOR_MEMORY_REPORT_H_
+#define MILLRACE_SERVER_DOCTOR_MEMORY_REPORT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "config/settings.h"
+#include "server/doctor/machine_memory.h"
+
+namespace millrace {
+
+struct MemoryPart {
+  std::string name;
+  uint64_t bytes;
+  std::string note;
+};
+
+struct MemoryReport {
+  std::string place;  // "memory", or "memory of each GPU"
+  std::vector<MemoryPart> parts;
+  uint64_t total = 0;
+  std::optional<uint64_t> available;  // nothing: unknown
+  std::string available_note;
+
+  bool fits() const { return !available.has_value() || total <= *available; }
+};
+
+// Reports what the model at `path` takes: the executor's own MemoryPlan, and an estimate of the
+// process or the CUDA context around it. `path` is empty for the fake device. Unimplemented: a
+// package (.pt2), --device torch, and a device that is not built into this server. Other errors are
+// PlanMemory's.
+absl::StatusOr<MemoryReport> ReportMemory(const Settings& settings, const std::string& path);
+
+// Sets settings.kv_cache_memory to what the report has, where it is 0 and the model at `path` runs
+// on the CPU: half of the memory that is free beside the rest, but no more than max_num_seqs
+// sequences of full length take. Where nothing can be planned: 1 GiB.
+void SizeKvCache(const std::string& path, Settings& settings);
+
+// Returns the report as a table, and a line that says whether the machine has as much.
+std::string MemoryReportText(const MemoryReport& report);
+
+// Returns "91.2 MiB".
+std::string Mebibytes(uint64_t bytes);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_DOCTOR_MEMORY_REPORT_H_
