@@ -40,11 +40,12 @@ function(_millrace_header_regex out)
   set(${out} "^(${regex})" PARENT_SCOPE)
 endfunction()
 
-# The plan types: the scheduler hands them to an executor, which knows nothing else of it.
-set(_plan scheduler/step_plan.h scheduler/sampling_params.h)
 # Every device's executor may include these.
-set(_device base ${_plan} executors/* executors/models executors/weights)
+set(_device base plan executors/* executors/models executors/weights)
 set(_kernel kernels/*)
+# What executors call. A folder of kernels that is named after an architecture stays closed: kernels/ chooses.
+set(_launched kernels/* kernels/attention kernels/collective kernels/elementwise kernels/gemm/* kernels/moe kernels/norm
+              kernels/sampling kernels/step kernels/weights)
 
 millrace_folder(base            SEES                               USES absl spdlog crypto)
 millrace_folder(config          SEES base                          USES absl yaml json)
@@ -72,18 +73,20 @@ millrace_folder(kernels/sampling    SEES ${_kernel} TESTS kernels  USES cuda)
 # An assignment fills what grouped linears read.
 millrace_folder(kernels/moe         SEES ${_kernel} kernels/gemm/grouped.h TESTS kernels USES cuda)
 
-millrace_folder(scheduler       SEES base config                   USES absl)
+# What the scheduler and the executors share: neither knows anything else of the other.
+millrace_folder(plan            SEES base                          USES absl)
+millrace_folder(scheduler       SEES base config plan              USES absl)
 
-millrace_folder(executors         SEES base config formats kernels ${_plan} USES absl)
+millrace_folder(executors         SEES base config formats kernels plan USES absl)
 millrace_folder(executors/weights SEES base formats executors/*    USES absl)
-millrace_folder(executors/models  SEES base formats ${_plan} executors/* executors/weights/shares.h
+millrace_folder(executors/models  SEES base formats plan executors/* executors/weights/shares.h
                                   TESTS executors/cpu executors/host USES absl json)
-millrace_folder(executors/host    SEES base ${_plan} formats/layer_config.h executors/* USES absl)
+millrace_folder(executors/host    SEES base plan formats/layer_config.h executors/* USES absl)
 millrace_folder(executors/cpu     SEES ${_device} formats executors/host USES absl)
-millrace_folder(executors/cuda    SEES ${_device} formats kernels  TESTS executors/cpu USES absl cuda)
+millrace_folder(executors/cuda    SEES ${_device} formats ${_launched} TESTS executors/cpu USES absl cuda)
 millrace_folder(executors/torch   SEES ${_device} formats executors/host
                                   TESTS executors/cpu              USES absl torch)
-millrace_folder(executors/fake    SEES base ${_plan} executors/*   USES absl)
+millrace_folder(executors/fake    SEES base plan executors/*   USES absl)
 
 millrace_folder(proto           SEES                               USES protobuf grpc)
 millrace_folder(text            SEES base formats                  USES absl json)
@@ -93,15 +96,16 @@ millrace_folder(text/jinja      SEES base formats text/utf8.h      USES absl jso
 millrace_folder(text/tokenizer  SEES base formats text/utf8.h      TESTS text/detokenizer.h USES absl json onig utf8proc)
 
 # The engine reads GenerationConfig, a plain value of formats/, for its sampling defaults, and loads a model's tokenizer from it.
-millrace_folder(engine          SEES base config formats text scheduler executors/executor.h executors/tensor_model.h
+millrace_folder(engine          SEES base config formats plan text scheduler executors/executor.h executors/tensor_model.h
                                 USES absl json prometheus)
 
 # The processes that share a model: they hand plans on, and executors see them as executors/nodes.h.
-millrace_folder(nodes           SEES base ${_plan} executors/nodes.h executors/executor.h proto
-                                USES absl crypto grpc protobuf)
+# Strangers reach their port, too: it stands behind the guard that the gRPC endpoint has.
+millrace_folder(nodes           SEES base plan executors/nodes.h executors/executor.h proto server/guard server/tls
+                                USES absl crypto grpc prometheus protobuf)
 
-set(_endpoint base config engine server/frontend.h)
-millrace_folder(server          SEES base config formats hub/hub.h hub/cached_models.h hub/http_client.h text engine scheduler proto executors/executor.h executors/factory.h executors/device_spec.h executors/nodes.h executors/tensor_model.h nodes/node_group.h
+set(_endpoint base config plan engine server/frontend.h)
+millrace_folder(server          SEES base config formats plan hub/hub.h hub/cached_models.h hub/http_client.h text engine scheduler proto executors/executor.h executors/factory.h executors/device_spec.h executors/nodes.h executors/memory_plan.h executors/tensor_model.h nodes/node_group.h
                                 USES absl boost crypto grpc json prometheus protobuf)
 millrace_folder(server/console  SEES                               USES)
 # The two endpoints of the Open Inference Protocol share server/kserve.
@@ -120,7 +124,7 @@ millrace_folder(server/bench    SEES base config engine scheduler server/* execu
 # The load generator is a client: it knows the protocols and nothing of the server.
 millrace_folder(loadtest        SEES base proto                    USES absl boost crypto grpc json protobuf)
 
-millrace_folder(tests           SEES base config formats hub kernels text scheduler executors nodes proto engine server
+millrace_folder(tests           SEES base config formats hub kernels plan text scheduler executors nodes proto engine server
                                 USES absl benchmark boost crypto grpc gtest json onig prometheus protobuf utf8proc yaml)
 
 # Outside libraries: the headers that belong to each, and its link targets.

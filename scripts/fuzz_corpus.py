@@ -30,6 +30,7 @@ SOURCES = {
     "server_http": ["server/http/routes.cc", "server/http/wire.cc", "server/http/host_policy.cc", "server/http/cors.cc"],
     "server_http_body": ["server/http/*.cc", "engine/sampling_table.h"],
     "server_grpc": ["executors/tensor_model.cc", "server/grpc/*.cc"],
+    "server_grpc_bounds": [],
 }
 
 
@@ -404,7 +405,8 @@ def http_requests():
     yield request("DELETE /v1/responses/resp_1 HTTP/1.0", b"", "Expect: 100-continue", "Connection: close", "x-api-key: k")
 
 
-def messages():
+def messages(types=("GenerateRequest", "TokenizeRequest", "EmbedRequest", "InferRequest")):
+    """Yields requests behind a byte that says which of the types it is."""
     texts = {
         "GenerateRequest": ['model: "m" text: "p" sampling { temperature: 0.5 top_k: 3 seed: 9 logit_bias { token: 3 bias: -1 } } stopping { max_tokens: 4 stop: "a" } n: 2',
                             'chat { messages { role: "user" content: "c" name: "n" } } logprobs: 3 echo: true priority: -5 request_id: "r" timeout_ms: 9',
@@ -416,11 +418,11 @@ def messages():
                          'inputs { name: "x" datatype: "INT8" shape: 1 contents { int_contents: -128 } }',
                          'inputs { name: "x" datatype: "BF16" shape: 1 } raw_input_contents: "ab"'],
     }
-    for index, (message, cases) in enumerate(texts.items()):
+    for message, cases in texts.items():
         for case in cases:
             coded = subprocess.run(["protoc", f"--proto_path={ROOT}/proto", f"--encode=millrace.v1.{message}", "millrace/v1/inference.proto"],
                                    input=case.encode(), stdout=subprocess.PIPE, check=True).stdout
-            yield bytes([index]) + coded
+            yield bytes([types.index(message)]) + coded
 
 
 CORPORA = {
@@ -433,6 +435,7 @@ CORPORA = {
     "text_grammar": grammars, "text_tools": answers, "server_guard": frames, "server_guard_first_bytes": beginnings, "server_http": http_requests,
     "server_http_body": lambda: (bytes([route]) + json.dumps(body).encode() for route, all_of in bodies().items() for body in all_of),
     "server_grpc": messages,
+    "server_grpc_bounds": lambda: messages(("GenerateRequest", "EmbedRequest", "TokenizeRequest", "DetokenizeRequest", "InferRequest")),
 }
 
 

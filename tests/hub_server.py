@@ -91,7 +91,7 @@ class Hub:
         if fault.together is not None:
             fault.together.wait()
         if fault.status is not None:
-            return self.send(request, fault.status, {**(fault.headers or {})}, b"", fault)
+            return self.send(request, fault.status, {**(fault.headers or {})}, fault.body or b"", fault)
         status, headers, data = self.find(request, server, path)
         self.send(request, status, {**headers, **(fault.headers or {})}, data if fault.body is None else fault.body, fault)
 

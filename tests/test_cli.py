@@ -143,7 +143,7 @@ def test_the_kv_cache_is_half_of_what_is_free(start_server):
     out = subprocess.run([*limited, "--dry-run", model], env=environment(), capture_output=True, text=True, timeout=60).stdout
     rows = {match[1]: float(match[2]) for match in re.finditer(r"^(\S[\w ]*?) +([\d.]+) MiB", out, re.MULTILINE)}
     assert rows["available"] == 3072 and "of the limit of address space" in out
-    rest = sum(rows[name] for name in ("weights", "step buffers", "program and vocabulary"))
+    rest = sum(rows[name] for name in ("weights", "activations", "workspaces", "program and vocabulary"))
     assert abs(rows["KV cache"] - (3072 - rest) / 2) < 1 and "It fits." in out
     # No more than all sequences of full length take.
     code, out, _ = cli("--dry-run", model, "--max-num-seqs", "2", "--max-model-len", "256")
@@ -165,7 +165,10 @@ def test_a_kv_cache_too_small_for_a_sequence_is_told(start_server):
 @pytest.mark.model
 def test_a_plan_for_a_gpu_that_is_not_there():
     model = os.environ["MILLRACE_MODEL"]
-    code, out, _ = cli("--dry-run", model, "--device", "cuda", "--gpu-memory", "141GiB")
+    code, out, err = cli("--dry-run", model, "--device", "cuda", "--gpu-memory", "141GiB")
+    if cli("--print-kernels")[0] != 0:  # Only the executor knows what it takes.
+        assert code == 1 and "device: cuda is not built into this server" in err
+        return
     assert code == 0 and "It fits." in out
     assert re.search(r"available +129945.6 MiB  of --gpu-memory", out)  # 90 % of it
     code, out, _ = cli("--dry-run", model, "--device", "cuda", "--gpu-memory", "1GiB")

@@ -108,9 +108,11 @@ def test_a_chat_has_timing_and_the_log_probabilities_of_its_tokens(page):
     assert "log-probability -" in tip and "Likeliest: " in tip and len(re.findall(r"\d %", tip)) == 6
     # The keyboard gets there, too.
     page.run("document.querySelector('.token').focus()")
-    page.press("right", "right", "right")
+    page.press("right", "right")
+    page.run("document.querySelector('.tip').textContent = ''")  # Tokens may be alike, and so may what is said of them.
+    page.press("right")
     assert page.run("return [...document.querySelectorAll('.token')].indexOf(document.activeElement)") == 3
-    assert page.text(".tip") != tip
+    assert page.text(".tip") == page.run("return document.activeElement.title") != ""
 
 
 def test_regenerate_and_edit(page):

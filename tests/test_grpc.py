@@ -9,6 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+import http2
 from daemon import cancelled, metrics, wait_until
 from millrace_grpc import connect, pb
 
@@ -191,6 +192,33 @@ def test_every_method_but_health_wants_the_key(start_server):
     assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED
     status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest()).status
     assert status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize("method", ["Tokenize", "Generate"])
+def test_who_leaves_before_its_message_has_come_has_not_sent_a_wrong_one(fake_server, method):
+    def handled(code):
+        lines = urllib.request.urlopen(fake_server.admin + "/metrics").read().decode().splitlines()
+        labels = (f'grpc_method="{method}"', f'grpc_code="{code}"', 'grpc_service="millrace.v1.Inference"')
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("grpc_server_handled_total{") and all(label in line for label in labels))
+
+    before = {code: handled(code) for code in ("Canceled", "InvalidArgument")}
+    client = http2.Client(fake_server.grpc)
+    client.open(1, f"/millrace.v1.Inference/{method}".encode())
+    client.send(http2.frame(http2.DATA, 0, 1, http2.message(b"x" * 1000)[:500]))
+    client.send(http2.frame(http2.PING, 0, 0, b"12345678"))
+    client.wait_for(http2.PING)
+    client.send(http2.frame(http2.RST_STREAM, 0, 1, (8).to_bytes(4, "big")))
+    wait_until(lambda: handled("Canceled") == before["Canceled"] + 1)
+    client.open(3, f"/millrace.v1.Inference/{method}".encode())
+    client.send(http2.frame(http2.DATA, 0, 3, http2.message(b"x" * 1000)[:500]))
+    client.close()
+    wait_until(lambda: handled("Canceled") == before["Canceled"] + 2)
+    assert handled("InvalidArgument") == before["InvalidArgument"]
+    # One that ends its side without a message has sent a wrong one.
+    client = http2.Client(fake_server.grpc)
+    client.open(1, f"/millrace.v1.Inference/{method}".encode(), http2.END_HEADERS | http2.END_STREAM)
+    wait_until(lambda: handled("InvalidArgument") == before["InvalidArgument"] + 1)
+    client.close()
 
 
 def test_reflection_tells_the_interface(fake_server):

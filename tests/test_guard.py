@@ -308,6 +308,76 @@ def test_who_holds_every_connection_busy_refuses_only_itself(start_server):
     wait_until(answered)
 
 
+# ---- Messages ----
+
+METHODS = [f"/{service}/{name}".encode() for service, names in {
+    "millrace.v1.Inference": "Generate Embed Tokenize Detokenize Infer ModelMetadata ListModels GetServerInfo",
+    "inference.GRPCInferenceService": "ServerLive ServerReady ModelReady ServerMetadata ModelMetadata ModelInfer",
+    "vllm.grpc.engine.VllmEngine": "Generate Embed HealthCheck Abort GetModelInfo GetServerInfo GetLoads GetTokenizer FlushCache "
+                                   "StartProfile StopProfile SubscribeKvEvents",
+    "grpc.reflection.v1.ServerReflection": "ServerReflectionInfo",
+    "grpc.reflection.v1alpha.ServerReflection": "ServerReflectionInfo"}.items() for name in names.split()]
+EMPTY_INPUTS = 2 * (8 << 20)  # bytes of messages of nothing
+BOMBS = {  # two bytes each, some hundred in memory
+    "inference.GRPCInferenceService/ModelInfer": b"\x2a\0",
+    "millrace.v1.Inference/Infer": b"\x2a\0",
+    "millrace.v1.Inference/Embed": b"\x12\0",
+    "millrace.v1.Inference/Generate": b"\x0a\0\x1a\2\x0a\0",  # each chat takes in the messages of the next
+    "vllm.grpc.engine.VllmEngine/Abort": b"\x0a\0",
+    "millrace.v1.Inference/GetServerInfo": b"\x08\1",  # unknown fields are kept, too
+}
+
+
+def test_a_call_without_a_key_ends_before_its_message_comes(server):
+    client = Client(server.grpc)
+    for stream, method in enumerate(METHODS):
+        client.open(2 * stream + 1, method)
+    ended = set()
+    while len(ended) < len(METHODS):
+        kind, flags, stream, _ = client.read_frame()
+        if kind == HEADERS and flags & END_STREAM:
+            ended.add(stream)
+
+
+@pytest.mark.parametrize("metadata", [None, KEY])
+def test_messages_of_many_parts(server, metadata):
+    """With a key they are read, and refused before objects are made of them."""
+    def attack(path):
+        with grpc.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+            piece = BOMBS[path]
+            with pytest.raises(grpc.RpcError) as error:
+                list(channel.unary_stream("/" + path)(piece * (EMPTY_INPUTS // len(piece)), metadata=metadata, timeout=60))
+            return error.value.code(), error.value.details()
+
+    refusals, before = [], memory(server)
+    with unharmed(server) as enough, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        while len(refusals) < 24 or not enough():
+            refusals += pool.map(attack, 2 * list(BOMBS))
+    for code, details in refusals:
+        if metadata is None:
+            assert code == grpc.StatusCode.UNAUTHENTICATED
+        elif code != grpc.StatusCode.RESOURCE_EXHAUSTED:  # several at once
+            assert code == grpc.StatusCode.INVALID_ARGUMENT and "it makes more than 65536 submessages" in details
+    assert metadata is None or "inputs: it makes" in attack("inference.GRPCInferenceService/ModelInfer")[1]
+    wait_until(lambda: sanitized() or memory(server) <= before + (30 << 20), seconds=10)
+
+
+def test_health_takes_no_long_message_of_a_stranger(server):
+    check = grpc.insecure_channel(server.grpc).unary_unary("/grpc.health.v1.Health/Check")
+    for message in (b"\x0a\xff\x7f" + 16383 * b"x", b"\x10\1" * 100):
+        with pytest.raises(grpc.RpcError) as error:
+            check(message, timeout=60)
+        assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "allowed: " in error.value.details()
+
+
+def test_a_call_without_a_message_is_refused(server):
+    client = Client(server.grpc)
+    for stream, method in ((1, GENERATE), (3, b"/grpc.health.v1.Health/Check"), (5, b"/millrace.v1.Inference/Embed")):
+        client.open(stream, method, END_HEADERS | END_STREAM, (b"authorization", b"Bearer secret"))
+        assert b"is not valid" in client.wait_for(HEADERS, stream)[3]  # before the next is opened
+
+
 # ---- Clients that are none of this ----
 
 def health(channel):
@@ -382,3 +452,57 @@ def test_keepalive_pings_of_an_ordinary_client(start_server):
     assert sent.count(http2.PREFACE) == 1, "it had to connect again"
     pings = [flags for kind, flags, *_ in http2.frames(bytes(sent)[len(http2.PREFACE):]) if kind == PING and flags != http2.ACK]
     assert len(pings) >= 3
+
+
+# ---- Messages that unfold ----
+
+COMPRESSED_METHODS = ("/millrace.v1.Inference/Generate", "/millrace.v1.Inference/Tokenize", "/inference.GRPCInferenceService/ModelInfer",
+           "/vllm.grpc.engine.VllmEngine/Generate", "/grpc.health.v1.Health/Check", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_a_compressed_message_is_not_unpacked(server, compression):
+    """Some 30 KiB on the wire become 31 MiB: each call that unpacked them would take as much before its key is looked at."""
+    name = compression.name.lower().encode()
+    client = Client(server.grpc)
+    client.open(1, GENERATE, END_HEADERS, (b"authorization", b"Bearer secret"), (b"grpc-encoding", name))
+    assert b"is disabled" in client.wait_for(HEADERS, 1)[3]  # before the message comes
+    embed = grpc.insecure_channel(server.grpc, compression=compression).unary_unary("/millrace.v1.Inference/Embed")
+    with pytest.raises(grpc.RpcError) as error:
+        embed(pb.EmbedRequest(request_id="x" * 10_000).SerializeToString(), metadata=KEY, timeout=60)
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED and "is disabled" in error.value.details()
+    message = b"\x0a" + varint(31 << 20) + bytes(31 << 20)
+    with unharmed(server) as enough, grpc.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        methods = itertools.cycle(COMPRESSED_METHODS)
+        tried = 0
+        while tried < len(COMPRESSED_METHODS) or not enough():
+            method = next(methods)
+            tried += 1
+            send = channel.stream_stream(method, request_serializer=lambda data: data, response_deserializer=lambda data: data)
+            with pytest.raises(grpc.RpcError) as error:
+                list(send(iter([message]), compression=compression, timeout=60))
+            assert error.value.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.CANCELLED), method
+
+
+def test_many_compressed_messages_at_once_take_no_memory(server):
+    message = b"\x0a" + varint(31 << 20) + bytes(31 << 20)
+    with unharmed(server) as enough, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        def attack():
+            with grpc.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+                send = channel.unary_unary(COMPRESSED_METHODS[0], request_serializer=lambda data: data, response_deserializer=lambda data: data)
+                with pytest.raises(grpc.RpcError):
+                    send(message, compression=grpc.Compression.Gzip, timeout=60)
+        while True:
+            for done in [pool.submit(attack) for _ in range(8)]:
+                done.result()
+            if enough():
+                break
+
+
+def varint(value):
+    """Returns a number as protobuf writes it."""
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])

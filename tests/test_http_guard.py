@@ -62,7 +62,7 @@ def test_headers_that_never_end_keep_nobody_out(server, sockets):
 
 def test_probes_are_answered_where_every_connection_is_busy(server, sockets):
     for _ in range(200):
-        sockets(server, POST + b"Content-Length: 1000\r\n\r\n{")
+        sockets(server, POST + b"Content-Length: 60000\r\n\r\n" + b" " * 50_000)  # fast enough for 50 seconds
     assert httpx.get(server.http + "/livez", timeout=20).status_code == 200
     assert httpx.post(server.http + "/v1/completions", json={"prompt": "x"}, timeout=20).status_code == 503
 

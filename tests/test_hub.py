@@ -1,6 +1,7 @@
 """Tests of models named at the hub: downloads, the cache and faults, against a hub of our own."""
 import contextlib
 import copy
+import gzip
 import hashlib
 import json
 import os
@@ -247,6 +248,50 @@ def test_disk_space_is_checked_before_anything_is_written(hub, tmp_path):
     hub.faults.append(Fault(WEIGHTS, times=99, headers={"X-Linked-Size": str(1 << 42)}))
     assert "TiB more on the disk of" in fails(hub, tmp_path)
     assert WEIGHTS in FILES and not list(tmp_path.rglob("*.incomplete"))
+
+
+@pytest.mark.parametrize("size", [str((1 << 44) + 1), str(1 << 63), "9" * 40, "-1", "many"])
+def test_a_size_that_no_file_has_is_refused(hub, tmp_path, size):
+    hub.faults.append(Fault(WEIGHTS, times=99, headers={"X-Linked-Size": size}))
+    assert f"{WEIGHTS} comes without an ETag or a size as a hub gives them" in fails(hub, tmp_path)
+    assert not list(tmp_path.rglob("*.incomplete"))
+
+
+def test_a_list_without_end_is_broken_off(hub, tmp_path):
+    hub.faults.append(Fault("GET hub/api/", times=99, body=b'{"siblings": [' + b" " * (40 << 20)))
+    assert "the list of files has more than 33554432 bytes" in fails(hub, tmp_path)
+
+
+def test_a_compressed_list_is_not_unpacked(hub, tmp_path):
+    """Nothing is asked for compressed, so that what comes so is no list."""
+    hub.faults.append(Fault("GET hub/api/", times=99, body=gzip.compress(bytes(1 << 30), 1), headers={"Content-Encoding": "gzip"}))
+    assert "the response is not a hub's" in fails(hub, tmp_path)
+    assert all(headers.get("Accept-Encoding") == "identity" for _, _, _, headers in hub.seen)
+
+
+def test_redirects_with_large_bodies_end(hub, tmp_path):
+    hub.faults.append(Fault("GET hub/api/", times=99, status=302, headers={"Location": f"/api/models/{NAME}/revision/main"}, body=bytes(16 << 20)))
+    assert "redirects more than 10 times" in fails(hub, tmp_path)
+    assert len(hub.requests("GET", "/api/models/")) <= 11
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_a_token_in_something_that_is_no_file_is_not_waited_for(hub, start_server, tmp_path, kind):
+    odd = tmp_path / "odd"
+    if kind == "fifo":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to("/dev/zero")
+    server = start_server(*FLAGS, env=hub.env(tmp_path, HF_TOKEN_PATH=str(odd)))
+    assert f"no token is sent: cannot read {odd}: it is a " in server.log.read_text()
+    assert answer(server)
+
+
+def test_a_revision_that_is_no_file_is_unknown(hub, tmp_path):
+    refs = folder_of(tmp_path) / "refs"
+    refs.mkdir(parents=True)
+    os.mkfifo(refs / "main")
+    assert "has no revision main" in fails(hub, tmp_path, HF_HUB_OFFLINE="1")
 
 
 def test_an_invalid_token_is_named_and_not_shown(hub, tmp_path):

@@ -57,7 +57,7 @@ def test_a_config_that_is_a_pipe_is_read_once(start_server, tmp_path):
     server = start_server("--device", "fake", "--config", str(pipe))
     writer.join()
     server.signal(signal.SIGHUP)
-    wait_until(lambda: "is no regular file, which is read at the start only" in server.log.read_text())
+    wait_until(lambda: "reload: nothing changes: flag --config: " in server.log.read_text())
     server.stop()
 
 
@@ -185,6 +185,18 @@ def test_a_row_that_fails_fails_alone(start_server):
     body = {"prompt": "Hello", "max_tokens": 4}
     assert httpx.post(server.http + "/v1/completions", json=body).status_code == 500
     assert httpx.post(server.http + "/v1/completions", json=body).status_code == 200
+    assert status(server, "/livez") == 200
+
+
+def test_a_step_without_memory_fails_its_requests_alone(start_server, tmp_path):
+    model = str(tiny_qwen3.write(tmp_path / "tiny", modules=False))
+    # The first pass is the step that warms the model up.
+    server = start_server("--model", model, "--kv-cache-memory", "16MiB", "--faults", "cpu.small_arena@1")
+    body = {"prompt": "Hello", "max_tokens": 4}
+    failed = httpx.post(server.http + "/v1/completions", json=body, timeout=60)
+    assert failed.status_code == 500 and "more memory for activations" in failed.json()["error"]["message"]
+    assert "a step's requests fail" in server.log.read_text()
+    assert httpx.post(server.http + "/v1/completions", json=body, timeout=60).status_code == 200
     assert status(server, "/livez") == 200
 
 

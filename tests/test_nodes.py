@@ -10,7 +10,8 @@ import subprocess
 import httpx
 import pytest
 
-from daemon import Stream, environment, on_a_gpu, program, run, wait_until
+import http2
+from daemon import Stream, begin_peak, environment, memory, on_a_gpu, program, run, sanitized, wait_until
 from test_mixtures import write_tokenizer
 from tls_clients import Authority
 
@@ -308,6 +309,15 @@ def test_node_0_says_that_it_waits_for_others(tmp_path, twins):
         leader.process.wait()
 
 
+def expect_a_node_joins(leader, port, twins, tmp_path):
+    """A node of the right key makes the group ready, and both end in order."""
+    (tmp_path / "follower").mkdir()
+    follower = Follower(tmp_path / "follower", *tiny(twins, 2), *node_flags(port, 1))
+    wait_until((tmp_path / "ready").exists)
+    leader.process.send_signal(signal.SIGTERM)
+    assert (leader.wait(), follower.wait()) == (0, 0)
+
+
 def test_a_node_with_another_key_is_refused_and_node_0_waits_on(tmp_path, twins):
     port = free_port()
     leader = Follower(tmp_path, *tiny(twins, 2), *node_flags(port, 0), "--ready-file", str(tmp_path / "ready"),
@@ -318,11 +328,7 @@ def test_a_node_with_another_key_is_refused_and_node_0_waits_on(tmp_path, twins)
         assert "refused this node: its key is another than that of node 0 (--node-key)" in log
         wait_until(lambda: "refused a node at ipv4:127.0.0.1" in leader.text())
         assert KEY not in leader.text() + log
-        (tmp_path / "follower").mkdir()
-        follower = Follower(tmp_path / "follower", *tiny(twins, 2), *node_flags(port, 1))
-        wait_until((tmp_path / "ready").exists)
-        leader.process.send_signal(signal.SIGTERM)
-        assert (leader.wait(), follower.wait()) == (0, 0)
+        expect_a_node_joins(leader, port, twins, tmp_path)
     finally:
         leader.process.kill()
         leader.process.wait()
@@ -377,6 +383,42 @@ def test_garbage_on_the_ports_is_refused_and_the_nodes_still_meet(tmp_path, twin
         leader.process.wait()
 
 
+def test_floods_of_strangers_on_the_nodes_port(tmp_path, twins):
+    """It stands behind the guard of the gRPC endpoint, and asks for the key before it reads a message."""
+    port = free_port()
+    leader = Follower(tmp_path, *tiny(twins, 2), *node_flags(port, 0), "--ready-file", str(tmp_path / "ready"),
+                      env=ANY_PORTS)
+    try:
+        wait_until(lambda: "waiting for the others" in leader.text())
+        before = begin_peak(leader)
+        path = b"/millrace.nodes.v1.Nodes/Join"
+
+        def continuations(client):
+            client.send(http2.frame(http2.HEADERS, 0, 1, http2.call(path)))
+            client.flood(http2.frame(http2.CONTINUATION, 0, 1, http2.field(b"x", b"y" * 16000)), 1)
+
+        def resets(client):
+            client.flood(lambda: b"".join(http2.frame(http2.HEADERS, http2.END_HEADERS, one, http2.call(path))
+                                          + http2.frame(http2.RST_STREAM, 0, one, bytes(4)) for one in range(1, 4000, 2)), 1)
+
+        for attack in (continuations, resets):
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda _: attack(http2.Client(f"127.0.0.1:{port}")), range(8)))
+        client = http2.Client(f"127.0.0.1:{port}")
+        client.send(http2.frame(http2.HEADERS, 0, 1, http2.call(path)) + 5 * http2.frame(http2.CONTINUATION, 0, 1, bytes(16000)))
+        assert client.goaway()[1:] == (http2.ENHANCE_YOUR_CALM, "a header block is too large; allowed: 16384 bytes, in at most 32 frames")
+        client = http2.Client(f"127.0.0.1:{port}")
+        client.open(1, path)  # without a message
+        assert b"its key is another" in client.wait_for(http2.HEADERS, 1)[3]
+        silent = [http2.Client(f"127.0.0.1:{port}", greet=False) for _ in range(300)]
+        assert silent[0].goaway()[1] == http2.ENHANCE_YOUR_CALM
+        assert sanitized() or memory(leader, "VmHWM") - before < 100 << 20
+        expect_a_node_joins(leader, port, twins, tmp_path)
+    finally:
+        leader.process.kill()
+        leader.process.wait()
+
+
 def tls(folder, name):
     return ["--node-tls-cert", f"{folder}/{name}.cert", "--node-tls-key", f"{folder}/{name}.key", "--node-tls-ca", f"{folder}/{name}.ca"]
 
@@ -392,3 +434,18 @@ def test_nodes_speak_tls_and_take_their_own_certificates_alone(start_nodes, tmp_
         assert status == 1
         assert "did not answer within 1 s (--node-timeout)" in log
     assert follower.process.poll() is None
+
+
+def test_a_file_of_their_tls_that_cannot_be_read_any_longer_is_told_of(start_nodes, tmp_path, twins):
+    Authority(tmp_path, "ours").issue("ours")
+    server, _ = start_nodes(2, *tiny(twins, 2), *tls(tmp_path, "ours"))
+    assert httpx.get(server.http + "/readyz").json() == {"status": "ok"}
+    key = tmp_path / "ours.key"
+    key.unlink()
+    os.mkfifo(key)
+    wait_until(lambda: "node-tls-cert" in httpx.get(server.http + "/readyz").json().get("detail", ""), 10)
+    assert f"the certificate stays as it was: node-tls-key: {key} cannot be read: it is a FIFO" in server.log.read_text()
+    assert 'millrace_file_stale{setting="node-tls-cert"} 1' in httpx.get(server.admin + "/metrics").text
+    complete(server, in_ids([GREEDY])[0])
+    server.signal()
+    assert server.wait(20) == 0

@@ -474,7 +474,7 @@ def test_too_little_address_space_ends_the_start(megabytes):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs a user whose processes can be limited")
-@pytest.mark.parametrize("processes", [1, 4, 12, 20])
+@pytest.mark.parametrize("processes", [1, 4, 12, 20, 36])
 def test_too_few_threads_end_the_start(processes):
     # Nobody else may have this user's id, whose processes are counted.
     user = 60_000 + os.getpid() % 5_000

@@ -50,3 +50,20 @@ def test_too_little_address_space_ends_no_server():
 def test_a_fault_under_a_model_does_no_more_harm_than_it_must(fault):
     status, output = run("faults.py", "--only", fault)
     assert status == 0, output
+
+
+@pytest.mark.parametrize("attack", ["rebinding", "strange_key_files"])
+def test_an_attack_beside_a_light_client_runs_and_is_judged(attack):
+    """A look at the attacks' own harness: their bars are those of a minute, and are held to on a machine of its own."""
+    status, output = run("soak.py", "--attacks", attack, "--seconds", "1")
+    assert f"{attack}: memory +" in output and "SIGTERM" in output, output
+    # A second says little of latencies, and a sanitizer keeps freed memory for a while.
+    unjudged = ("p99", "MiB") if sanitized() else ("p99",)
+    wrong = [line for line in output.splitlines() if "WRONG" in line and not any(word in line for word in unjudged)]
+    assert not wrong, output
+    assert status == (1 if "WRONG" in output else 0)
+
+
+def test_an_unknown_attack_is_named():
+    status, output = run("soak.py", "--attacks", "none")
+    assert status == 2 and "none is no attack; allowed: all, many_submessages" in output

@@ -196,6 +196,43 @@ def test_limits_and_metrics_by_tenant(keyed):
     assert 'millrace_tenant_streams{tenant="few"} 0' in text
 
 
+def test_text_calls_have_the_limits_of_the_key(start_server, tmp_path):
+    """What tokenizes, counts or detokenizes costs a request and its tokens, by each protocol, as what generates does."""
+    path = tmp_path / "keys.json"
+    chat = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+    calls = {"tokenize": ("/tokenize", {"prompt": "Hello"}), "detokenize": ("/detokenize", {"tokens": [72, 105]}),
+             "count": ("/v1/messages/count_tokens", {"messages": chat["messages"]})}
+    write(path, *(entry(name, requests_per_minute=2) for name in [*calls, "grpc-text", "grpc-tokens"]), entry("used", tokens_per_minute=10),
+          entry("metrics", scopes=["metrics"]))
+    server = start_server(*FAKE, "--keys", str(path))
+
+    def post(name, route, body):
+        return httpx.post(server.http + route, headers=bearer(name), json=body, timeout=60)
+
+    for name, call in calls.items():
+        answers = [post(name, *call) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429], name
+        assert 1 < int(answers[2].headers["Retry-After"]) <= 30
+        assert "requests a minute are used up; allowed: 2" in answers[2].json()["error"]["message"]
+        assert complete(server, name).status_code == 429, "they are the same requests"
+    stub = connect(server.grpc)
+    for name, method, request in (("grpc-text", stub.Tokenize, pb.TokenizeRequest(text="Hello")),
+                                  ("grpc-tokens", stub.Detokenize, pb.DetokenizeRequest(token_ids=[72, 105]))):
+        metadata = [("authorization", f"Bearer key-{name}")]
+        for _ in range(2):
+            method(request, timeout=30, metadata=metadata)
+        with pytest.raises(grpc.RpcError) as error:
+            method(request, timeout=30, metadata=metadata)
+        assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert 1 < int(dict(error.value.trailing_metadata())["retry-after"]) <= 30
+    assert [post("used", "/tokenize", {"prompt": "0123456789" * 4}).status_code for _ in range(2)] == [200, 429]
+    assert complete(server, "used").status_code == 429
+    text = httpx.get(server.http + "/metrics", headers=bearer("metrics")).text
+    for series in ('text_tokens_total{tenant="tokenize"} 10', 'text_tokens_total{tenant="grpc-tokens"} 4', 'refused_total{tenant="count"} 2',
+                   'streams{tenant="count"} 0', 'prompt_tokens_total{tenant="tokenize"} 0'):
+        assert f"millrace_tenant_{series}" in text
+
+
 def cached(server, name):
     usage = complete(server, name, prompt="What another tenant has asked tells nothing. " * 8).json()["usage"]
     return (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)

@@ -1,7 +1,9 @@
 """Traces: spans of requests, as a collector of OpenTelemetry gets them."""
 import http.server
 import os
+import socket
 import threading
+import time
 
 import httpx
 import pytest
@@ -196,3 +198,76 @@ def test_without_the_setting_nothing_is_traced(start_server):
     server = start_server("--device", "fake")
     complete(server, traceparent=PARENT)
     assert "millrace_trace_spans_total" not in metrics(server)
+
+
+class Stalling:
+    """A collector that takes connections and then answers with `pieces`, one each 50 ms, without end; with none it says nothing."""
+
+    def __init__(self, head=b"", piece=b""):
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.requests = 0
+        self.open = True
+        self.head, self.piece = head, piece
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        held = []
+        while self.open:
+            try:
+                held.append(self.socket.accept()[0])
+            except OSError:
+                return
+            self.requests += 1
+            threading.Thread(target=self.answer, args=(held[-1],), daemon=True).start()
+
+    def answer(self, connection):
+        try:
+            connection.recv(65536)
+            connection.sendall(self.head)
+            while self.open and self.piece:
+                connection.sendall(self.piece)
+                time.sleep(0.05)
+        except OSError:
+            pass
+
+    def close(self):
+        self.open = False
+        self.socket.close()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+STALLS = {"says nothing": (), "trickles a header": (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n"), "trickles a body": (CHUNKED, b"1\r\nx\r\n"),
+          "floods": (CHUNKED, b"100000\r\n" + bytes(1 << 20) + b"\r\n"),
+          "sends a bomb": (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + bytes(1 << 20) + b"\r\n")}
+
+
+@pytest.mark.parametrize("stall", STALLS)
+def test_a_collector_that_stalls_holds_up_no_request_and_no_stop(start_server, stall):
+    collector = Stalling(*STALLS[stall])
+    server = start_server("--device", "fake", "--fake-step-us", "0", "--drain-timeout", "1s", "--otlp-traces-endpoint", collector.url)
+    complete(server)
+    wait_until(lambda: collector.requests)
+    before = resident(server)
+    for _ in range(20):
+        complete(server)
+    assert resident(server) < before + (30 << 20)
+    began = time.monotonic()
+    server.signal()
+    assert server.wait(30) == 0
+    assert time.monotonic() - began < 8  # two seconds on an idle machine; the collector stalls for ever
+    collector.close()
+
+
+def test_an_answer_without_end_is_broken_off_and_named(start_server):
+    collector = Stalling(*STALLS["floods"])
+    server = start_server("--device", "fake", "--otlp-traces-endpoint", collector.url)
+    complete(server)
+    wait_until(lambda: 'millrace_trace_spans_total{result="dropped"} 1' in httpx.get(server.admin + "/metrics").text)
+    assert "traces are not taken: the answer has more than 65536 bytes" in server.log.read_text()
+    collector.close()
+
+
+def resident(server):
+    with open(f"/proc/{server.process.pid}/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS"))

@@ -23,7 +23,7 @@ include(Targets)
 foreach(outside absl::status spdlog::spdlog gRPC::grpc++ torch c10 GTest::gmock GTest::gtest_main benchmark::benchmark_main)
   add_library(\${outside} INTERFACE IMPORTED)
 endforeach()
-foreach(folder base kernels scheduler executors server)
+foreach(folder base kernels plan scheduler executors server)
   add_subdirectory(\${folder})
 endforeach()
 millrace_enforce_house()
@@ -38,13 +38,15 @@ millrace_bench(NAME base_bench SRCS log_bench.cc DEPS base)\n")
   file(WRITE "${tree}/base/log_bench.cc" "#include <benchmark/benchmark.h>\n")
   file(WRITE "${tree}/kernels/CMakeLists.txt" "millrace_library(NAME kernels SRCS gemm.h)\n")
   file(WRITE "${tree}/kernels/gemm.h" "#include <cuda_runtime.h>\n")
-  file(WRITE "${tree}/scheduler/CMakeLists.txt" "millrace_library(NAME scheduler SRCS scheduler.cc DEPS base)\n")
-  file(WRITE "${tree}/scheduler/scheduler.cc" "#include \"base/log.h\"\n#include \"scheduler/step_plan.h\"\n")
+  file(WRITE "${tree}/plan/CMakeLists.txt" "millrace_library(NAME plan SRCS step_plan.h)\n")
+  file(WRITE "${tree}/plan/step_plan.h" "#include <vector>\n")
+  file(WRITE "${tree}/scheduler/CMakeLists.txt" "millrace_library(NAME scheduler SRCS scheduler.cc DEPS base plan)\n")
+  file(WRITE "${tree}/scheduler/scheduler.cc" "#include \"base/log.h\"\n#include \"plan/step_plan.h\"\n")
   file(WRITE "${tree}/executors/CMakeLists.txt" "
-millrace_library(NAME executors_cpu SRCS cpu/cpu.cc DEPS scheduler base)
-millrace_library(NAME executors_torch SRCS torch/torch.cc DEPS scheduler torch c10)
-millrace_library(NAME executors SRCS factory.cc DEPS executors_cpu scheduler)\n")
-  file(WRITE "${tree}/executors/cpu/cpu.cc" "#include \"scheduler/step_plan.h\"\n#include \"executors/executor.h\"\n")
+millrace_library(NAME executors_cpu SRCS cpu/cpu.cc DEPS plan base)
+millrace_library(NAME executors_torch SRCS torch/torch.cc DEPS plan torch c10)
+millrace_library(NAME executors SRCS factory.cc DEPS executors_cpu plan)\n")
+  file(WRITE "${tree}/executors/cpu/cpu.cc" "#include \"plan/step_plan.h\"\n#include \"executors/executor.h\"\n")
   file(WRITE "${tree}/executors/torch/torch.cc" "#include <ATen/ATen.h>\n#include \"executors/executor.h\"\n")
   file(WRITE "${tree}/executors/factory.cc" "#include \"executors/cpu/cpu.h\"\n")
   file(WRITE "${tree}/server/CMakeLists.txt" "
@@ -129,10 +131,13 @@ house_case(kernels_belong_to_executors
            EXPECT "server/ may not see kernels/: server/main.cc:3")
 house_case(executors_see_plan_types_only
            WRITE executors/cpu/cpu.cc "  #  include <scheduler/scheduler.h>"
-           EXPECT "executors/cpu/ may not see scheduler/ but for what cmake/Folders.cmake lists: executors/cpu/cpu.cc:3")
+           EXPECT "executors/cpu/ may not see scheduler/: executors/cpu/cpu.cc:3")
 house_case(forbidden_include_of_a_sibling
            WRITE executors/cpu/cpu.cc "#include \"executors/torch/torch.h\""
            EXPECT "executors/cpu/ may not see executors/torch/" "executors/cpu/cpu.cc:3")
+house_case(executors_name_no_architecture
+           WRITE executors/cuda/weights.cc "#include \"kernels/gemm/sm90/grouped_shape.cuh\""
+           EXPECT "executors/cuda/ may not see kernels/gemm/ but for what cmake/Folders.cmake lists: executors/cuda/weights.cc:1")
 house_case(server_sees_the_factory_only
            WRITE server/main.cc "#include \"executors/cpu/cpu.h\""
            EXPECT "server/ may not see executors/cpu/ but for what cmake/Folders.cmake lists: server/main.cc:3")

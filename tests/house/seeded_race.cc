@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "millrace/v1/inference.grpc.pb.h"
+#include "server/grpc/call_service.h"
 #include "server/grpc/callbacks.h"
 
 namespace millrace {
@@ -22,13 +24,12 @@ namespace {
 constexpr int kClients = 4;
 constexpr int kCallsPerClient = 250;
 
-class CountingService : public InferenceCallbacks {
+class CountingService {
  public:
   explicit CountingService(bool locked) : locked_(locked) {}
 
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext*,
-                                          const v1::GetServerInfoRequest*,
-                                          v1::GetServerInfoResponse* response) override {
+  ServerCall* GetServerInfo(grpc::CallbackServerContext*, const v1::GetServerInfoRequest*,
+                            v1::GetServerInfoResponse* response) {
     {
       std::optional<std::lock_guard<std::mutex>> lock;
       if (locked_) lock.emplace(mutex_);
@@ -63,10 +64,14 @@ bool Call(int port) {
 
 int Run(bool locked) {
   CountingService service(locked);
+  TenantBudget budget("the messages", 1 << 20);
+  CallService methods([](const grpc::ServerContextBase&, Scope) { return std::string(); }, budget);
+  methods.AddUnary("millrace.v1.Inference", "GetServerInfo", Scope::kAny, service,
+                   &CountingService::GetServerInfo);
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
+  builder.RegisterCallbackGenericService(&methods);
   const auto server = builder.BuildAndStart();
   if (server == nullptr) return 1;
 

@@ -1,6 +1,7 @@
 """The soak: random clients of both protocols on real servers, and a look at what is left after they have gone.
 
     python tests/soak/soak.py [--minutes 30] [--requests N] [--seed N] [--targets fake,cpu,embed,cuda] [--clients 10]
+    python tests/soak/soak.py --attacks all [--seconds 60]   attacks beside a light client instead (attacks.py)
 
 Every client draws its requests from its own generator, seeded by --seed, the target and its number: the same seed sends the same
 requests, though not at the same moments. --requests makes each client send so many and no more, instead of going on for a time. The
@@ -24,6 +25,7 @@ import urllib.request
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # of this process's clients, which tell of each GOAWAY
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
 
+from attacks import names_of, run as run_attacks  # noqa: E402
 from clients import GrpcClient, Tally, over_http, perform  # noqa: E402
 from conftest import Server  # noqa: E402
 from draw import MODELS, Request, draw  # noqa: E402
@@ -185,7 +187,11 @@ def main():
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--targets", default="fake,cpu,embed", type=lambda names: names.split(","))
     parser.add_argument("--clients", type=int, default=10, help="of each target")
+    parser.add_argument("--attacks", type=names_of, help="all, or names separated by commas: only these, beside a light client")
+    parser.add_argument("--seconds", type=float, default=60, help="of each attack")
     options = parser.parse_args()
+    if options.attacks:
+        return 1 if run_attacks(options.attacks, options.seconds) else 0
     print(f"seed {options.seed}: --seed {options.seed} sends the same requests again", flush=True)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="millrace-soak-"))
     targets = []
