@@ -301,7 +301,9 @@ absl::Status TakeCache(Loading& loading) {
     MILLRACE_RETURN_IF_ERROR(UseDevice(m->device.index));
     MILLRACE_ASSIGN_OR_RETURN(
         const std::vector<int32_t> of_rank,
-        CountBlocks(loading.device, loading.limits, m->kv, loading.sharers()));
+        CountBlocks(loading.device, loading.limits, m->kv,
+                    GraphBytes(loading.opened.config.layers.size(), loading.limits, loading.device),
+                    loading.sharers()));
     for (size_t group = 0; group < blocks.size(); ++group) {
       blocks[group] = std::min(blocks[group], of_rank[group]);
     }

@@ -19,14 +19,6 @@ constexpr Logger kLog(LogComponent::kExecutors);
 // Makes a capture wait for its own stream, which CUDA forbids and which invalidates the capture.
 FaultPoint graph_capture("cuda.graph_capture");
 
-// Returns 1, 2, 4, 8, 16, 24, ..., `most`.
-std::vector<int> BatchSizes(int most) {
-  std::vector<int> sizes;
-  for (int size = 1; size < most; size = size < 8 ? 2 * size : size + 8) sizes.push_back(size);
-  sizes.push_back(most);
-  return sizes;
-}
-
 // Makes programmatic edges behind library kernels plain. Such an edge saves a quarter of a
 // microsecond if the first kernel releases the second early, as ours do (kernels/launch.cuh), and
 // costs a tenth behind a library's kernel. Our kernels are those with an incoming programmatic
@@ -161,8 +153,15 @@ void DecodeGraphs::KeepCommonSizes(absl::Span<DecodeGraphs* const> ranks) {
   }
 }
 
+std::vector<int32_t> DecodeSizes(int32_t most) {
+  std::vector<int32_t> sizes;
+  for (int32_t size = 1; size < most; size = size < 8 ? 2 * size : size + 8) sizes.push_back(size);
+  sizes.push_back(most);
+  return sizes;
+}
+
 absl::Status DecodeGraphs::Capture(CudaModel& model) {
-  for (const int size : BatchSizes(model.info.limits.max_num_seqs)) {
+  for (const int32_t size : DecodeSizes(model.info.limits.max_num_seqs)) {
     MILLRACE_RETURN_IF_ERROR(RunPaddingStep(model, size, 1));
     absl::StatusOr<StepGraph> graph = CaptureStep(model, DecodeSize(size));
     if (graph.ok()) {

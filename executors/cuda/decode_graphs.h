@@ -39,9 +39,12 @@ absl::Status RunPaddingStep(CudaModel& model, int rows, int max_row_tokens);
 // Runs such a step together with all ranks, each of which calls this on a thread of the group.
 absl::Status RunJointStep(CudaModel& model, int rows, RankGroup& group);
 
+// Returns the numbers of rows that decode steps are padded to: 1, 2, 4, 8, 16, 24, ..., `most`.
+std::vector<int32_t> DecodeSizes(int32_t most);
+
 class DecodeGraphs {
  public:
-  // Captures graphs for 1, 2, 4, 8, 16, 24, ..., max_num_seqs rows. A size whose capture fails is
+  // Captures graphs for DecodeSizes(max_num_seqs). A size whose capture fails is
   // left out, with a warning. Returns an error only if the device fails.
   absl::Status Capture(CudaModel& model);
 

@@ -83,7 +83,7 @@ TEST(KvArenaTest, BlocksOfGroupsFitTheMemory) {
   limits.max_num_batched_tokens = 64;
   limits.max_model_len = kMaxModelLen;
   const auto count = [&](const KvArena& kv, int64_t bytes) {
-    return CountBlocks(DeviceWith(bytes), limits, kv, /*sharers=*/1);
+    return CountBlocks(DeviceWith(bytes), limits, kv, /*graph_bytes=*/0, /*sharers=*/1);
   };
   const KvArena kv = ArenaOf({0, 100, 100, 100});
   const int64_t bytes = 1000 * kBlockBytes;

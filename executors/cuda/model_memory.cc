@@ -10,7 +10,9 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/cuda/decode_graphs.h"
 #include "executors/cuda/expansion.h"
+#include "executors/cuda/mixed_graphs.h"
 #include "executors/models/model_state.h"
 #include "executors/models/parts.h"
 #include "kernels/attention/rope_append.h"
@@ -23,9 +25,10 @@ namespace {
 constexpr Logger kLog(LogComponent::kExecutors);
 
 constexpr size_t kMiB = size_t{1} << 20;
-// Memory that captured graphs and the driver take besides: about 0.3 MB a graph of a model of 32
-// layers.
-constexpr size_t kReservedBytes = 512 * kMiB;
+// Bytes of a captured step for each layer: about 0.3 MB with 32 layers, and more with experts.
+constexpr int64_t kGraphLayerBytes = int64_t{12} << 10;
+// Code and tables of the kernels that a model loads besides the context.
+constexpr int64_t kKernelBytes = int64_t{48} << 20;
 
 // The rotation of the first layer that has one, or nullptr. Ops refuse layers with another.
 const RopeConfig* FirstRope(const ModelConfig& config) {
@@ -263,15 +266,23 @@ absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOp
   return absl::OkStatus();
 }
 
+int64_t GraphBytes(size_t layers, const StepLimits& limits, const CudaSpec& device) {
+  if (device.enforce_eager) return kKernelBytes;
+  size_t graphs = DecodeSizes(limits.max_num_seqs).size();
+  if (device.graph_tokens > 0) graphs += MixedGraphs::kMostGraphs;
+  return kKernelBytes + static_cast<int64_t>(graphs * layers) * kGraphLayerBytes;
+}
+
 // How many blocks the memory has room for: what the setting says, or what is left of the share.
 absl::StatusOr<std::vector<int32_t>> CountBlocks(const CudaSpec& device, const StepLimits& limits,
-                                                 const KvArena& kv, int sharers) {
+                                                 const KvArena& kv, int64_t graph_bytes,
+                                                 int sharers) {
   const int64_t block_bytes = BytesOfABlockEach(kv.state.layout);
   int64_t bytes = device.kv_cache_memory;
   if (bytes == 0) {
     MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
-    bytes = static_cast<int64_t>(memory.free) -
-            static_cast<int64_t>(KeptFree(device, memory) + sharers * kReservedBytes);
+    bytes = static_cast<int64_t>(memory.free) - static_cast<int64_t>(KeptFree(device, memory)) -
+            sharers * graph_bytes;
     bytes /= sharers;
   }
   // One of each group is the padding block.
@@ -306,7 +317,7 @@ absl::StatusOr<MemoryPlan> PlanRank(const RankToPlan& rank) {
   MemoryPlan plan{.weights = static_cast<int64_t>(rank.placer.bytes()),
                   .activations = static_cast<int64_t>(activations),
                   .workspaces = static_cast<int64_t>(workspaces),
-                  .graphs = kReservedBytes,
+                  .graphs = GraphBytes(rank.config.layers.size(), limits, rank.device),
                   .state = limits.state,
                   .use = {.max_num_seqs = limits.max_num_seqs,
                           .max_num_batched_tokens = limits.max_num_batched_tokens,

@@ -67,10 +67,15 @@ absl::StatusOr<MemoryPlan> PlanRank(const RankToPlan& rank);
 // share: ResourceExhausted, with the numbers.
 absl::Status CheckMemory(const CudaSpec& device, const MemoryPlan& of_rank, int sharers);
 
+// Returns the bytes of a rank's captured steps and of loaded kernels: an estimate, which grows with
+// layers and sizes.
+int64_t GraphBytes(size_t layers, const StepLimits& limits, const CudaSpec& device);
+
 // Returns how many blocks of each group each of `sharers` ranks on the current device has memory
-// for.
+// for, beside `graph_bytes` each.
 absl::StatusOr<std::vector<int32_t>> CountBlocks(const CudaSpec& device, const StepLimits& limits,
-                                                 const KvArena& kv, int sharers);
+                                                 const KvArena& kv, int64_t graph_bytes,
+                                                 int sharers);
 
 }  // namespace millrace::cuda
 

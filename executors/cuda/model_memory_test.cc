@@ -41,6 +41,21 @@ TEST(CudaMemoryPlanTest, OneBlockIsThatOfPadding) {
                                    " bytes, needed: at least two blocks of ", block));
 }
 
+TEST(CudaMemoryPlanTest, GraphsGrowWithLayersAndSizes) {
+  const StepLimits few = {.max_num_seqs = 8};
+  const StepLimits many = {.max_num_seqs = 256};
+  CudaSpec device = Device();
+  EXPECT_GT(GraphBytes(64, few, device), GraphBytes(32, few, device));
+  EXPECT_GT(GraphBytes(32, many, device), GraphBytes(32, few, device));
+  const int64_t all = GraphBytes(32, few, device);
+  device.graph_tokens = 0;  // only those of decode steps
+  const int64_t decode = GraphBytes(32, few, device);
+  EXPECT_LT(decode, all);
+  device.enforce_eager = true;
+  EXPECT_LT(GraphBytes(32, few, device), decode);
+  EXPECT_EQ(GraphBytes(64, many, device), GraphBytes(32, few, device));
+}
+
 // No device decides these.
 TEST(CudaMemoryPlanTest, RefusesTheSettingsThatTheLoadRefuses) {
   const OpenedModel model = OpenSmallModel();
