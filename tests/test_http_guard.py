@@ -64,7 +64,8 @@ def test_probes_are_answered_where_every_connection_is_busy(server, sockets):
     for _ in range(200):
         sockets(server, POST + b"Content-Length: 60000\r\n\r\n" + b" " * 50_000)  # fast enough for 50 seconds
     assert httpx.get(server.http + "/livez", timeout=20).status_code == 200
-    assert httpx.post(server.http + "/v1/completions", json={"prompt": "x"}, timeout=20).status_code == 503
+    # Threads accept on their own: one may have more of the sockets to come to.
+    wait_until(lambda: httpx.post(server.http + "/v1/completions", json={"prompt": "x"}, timeout=20).status_code == 503)
 
 
 def test_large_bodies_and_metrics_do_not_stop_a_stream(server):
