@@ -58,8 +58,7 @@ CancelReason EngineParts::ReasonBy(std::optional<SteadyTime> deadline, CancelRea
 }
 
 OutputShard& EngineParts::ShardOf(const LiveRequest& request) {
-  if (request.request.echo && request.request.logprobs.has_value()) return *shards.back();
-  return *shards[request.key % (shards.size() - 1)];
+  return *shards[SinkIndex(request, shards.size())];
 }
 
 // A year ahead is as good as never, and far from what the clock's numbers can hold.

@@ -44,8 +44,6 @@ struct EngineParts {
   // Returns the reason that is told: a client that goes when its deadline comes goes because of it.
   CancelReason ReasonBy(std::optional<SteadyTime> deadline, CancelReason reason) const;
 
-  // Returns the request's shard. The last one has those that score their prompts, each step of
-  // which takes milliseconds of it, so that no other's tokens wait for them.
   OutputShard& ShardOf(const LiveRequest& request);
 
   // Returns the engine's clock at `time`.

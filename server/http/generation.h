@@ -78,7 +78,7 @@ class Generation : public Answer {
 
   // The log-probabilities of so many tokens of a prompt are taken in at a time. Then the other
   // connections of the thread have their turn.
-  static constexpr size_t kDetailsPerTurn = 512;
+  static constexpr size_t kDetailsPerTurn = 256;
 
   ApiRequest request_;
   const Wake wake_;

@@ -187,8 +187,9 @@ TEST(GenerationTest, AnEchoIsShownInEachChoice) {
 
 // The connections of a thread do not wait until one has made megabytes of log-probabilities.
 TEST(GenerationTest, TheLogprobsOfALongPromptAreTakenInByTurns) {
-  constexpr size_t kTokens = 1200;
-  OutputEvent echo = {.echo = true, .text = "p", .tokens = std::vector<Token>(kTokens)};
+  constexpr size_t kTokens = 600;
+  OutputEvent echo = {.echo = true, .text = "p"};
+  echo.tokens.resize(kTokens);
   echo.details.push_back(Detail("p", std::nullopt));
   for (size_t i = 1; i < kTokens; ++i) echo.details.push_back(Detail(StrCat(i), -1.0f));
   for (const bool stream : {false, true}) {

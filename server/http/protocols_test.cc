@@ -242,7 +242,7 @@ TEST_F(ProtocolsTest, ALongRequestIsRepeatedWhole) {
     const size_t end = body.find("\n\n", at);
     last = Json::parse(body.substr(at + 6, end - at - 6));
     EXPECT_EQ(last["sequence_number"], events);
-    if (last.contains("response")) EXPECT_EQ(last["response"]["instructions"], instructions);
+    EXPECT_EQ(last.value("response", whole)["instructions"], instructions);
     at = end;
   }
   EXPECT_EQ(last["type"], "response.completed");

@@ -164,14 +164,17 @@ void ResponsesAnswer::Append(const SharedBody& response, std::string& body) {
 }
 
 Answer::State ResponsesAnswer::Poll(HttpResponse& response, std::string& body) {
+  if (shown_->size() <= kLongBytes) return BlockAnswer::Poll(response, body);
   if (events_.size() == 0) {
-    state_ = BlockAnswer::Poll(response, body);
+    std::string last;
+    state_ = BlockAnswer::Poll(response, last);
+    events_.Add(std::move(last));
     if (events_.size() == 0) return state_;
-    events_.Add(std::exchange(body, {}));
     if (state_ == State::kWaiting) state_ = State::kPause;  // what there was is in events_
   }
-  body = events_.From(polled_).substr(0, kLongBytes);
-  polled_ += body.size();
+  const std::string_view some = events_.From(polled_).substr(0, kLongBytes);
+  body += some;
+  polled_ += some.size();
   if (polled_ < events_.size()) return State::kChunk;
   events_ = SharedBody();
   polled_ = 0;
