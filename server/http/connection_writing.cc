@@ -150,6 +150,10 @@ bool Connection::WaitWritable() {
 }
 
 bool Connection::WriteNextTurn() {
+  if (!ChargeWaiting()) {
+    Close("answer_memory");
+    return false;
+  }
   deadline_.reset();  // the client has just taken some
   MakeWake()();
   return false;

@@ -194,9 +194,8 @@ TEST(GenerationTest, TheLogprobsOfALongPromptAreTakenInByTurns) {
   for (size_t i = 1; i < kTokens; ++i) echo.details.push_back(Detail(StrCat(i), -1.0f));
   for (const bool stream : {false, true}) {
     Running run(ApiKind::kCompletion,
-                StrCat(R"({"prompt": "p", "echo": true, "logprobs": 1, "prompt_logprobs": 1,
-                           "stream": )",
-                       stream ? "true}" : "false}"));
+                StrCat(R"({"prompt": "p", "echo": true, "logprobs": 1, )",
+                       stream ? R"("stream": true})" : R"("prompt_logprobs": 1})"));
     run.stream().Push(echo);
     run.stream().Push(FinishEvent());
     for (const int wakes : {2, 3}) {
@@ -209,6 +208,7 @@ TEST(GenerationTest, TheLogprobsOfALongPromptAreTakenInByTurns) {
     const Json choice = (stream ? run.Events()[0] : Json::parse(run.response.body))["choices"][0];
     EXPECT_THAT(choice["logprobs"]["tokens"], SizeIs(kTokens));
     EXPECT_EQ(choice["logprobs"]["tokens"].back(), StrCat(kTokens - 1));
+    if (stream) continue;
     EXPECT_THAT(choice["prompt_logprobs"], SizeIs(kTokens));
     EXPECT_EQ(choice["prompt_logprobs"][kTokens - 1]["120"]["decoded_token"], StrCat(kTokens - 1));
   }
