@@ -170,7 +170,8 @@ Answer::State ResponsesAnswer::Poll(HttpResponse& response, std::string& body) {
     state_ = BlockAnswer::Poll(response, last);
     events_.Add(std::move(last));
     if (events_.size() == 0) return state_;
-    if (state_ == State::kWaiting) state_ = State::kPause;  // what there was is in events_
+    // More may have come, and woken the connection, by when the last of these is returned.
+    if (state_ == State::kWaiting || state_ == State::kPause) state_ = State::kChunk;
   }
   const std::string_view some = events_.From(polled_).substr(0, kLongBytes);
   body += some;
