@@ -310,7 +310,7 @@ void EngineLoop::Fail(const absl::Status& status) {
 }
 
 EventSink& EngineLoop::SinkOf(const LiveRequest& request) {
-  return *sinks_[request.key % sinks_.size()];
+  return *sinks_[SinkIndex(request, sinks_.size())];
 }
 
 void EngineLoop::Route(const std::shared_ptr<const StepResult>& result,
@@ -320,7 +320,7 @@ void EngineLoop::Route(const std::shared_ptr<const StepResult>& result,
   std::vector<std::vector<RoutedEvent>> routed(sinks_.size());
   for (TokenEvent& event : events) {
     const auto found = requests_.find(event.id);
-    std::vector<RoutedEvent>& of_sink = routed[event.id % sinks_.size()];
+    std::vector<RoutedEvent>& of_sink = routed[SinkIndex(*found->second, sinks_.size())];
     if (event.sampled.size() > 0) start_rate_.Begun(event.id, now);
     if (event.end.has_value()) start_rate_.Gone(event.id);
     if (event.end.has_value()) {

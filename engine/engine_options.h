@@ -22,7 +22,7 @@ struct EngineOptions {
   std::optional<Duration> itl_slo = Duration::zero();  // SchedulerOptions::itl_slo
   int32_t max_waiting = 1024;
   int text_threads = 2;
-  int output_threads = 1;
+  int output_threads = 1;  // and one for requests that score their prompts
   Duration stall_timeout = std::chrono::seconds(10);
   Duration read_timeout = std::chrono::seconds(30);  // of a reader that takes nothing
   bool log_prompts = false;

@@ -38,7 +38,7 @@ EngineParts::EngineParts(EngineOptions options_in, SequenceDefaults defaults_in,
       text(std::move(text_in)),
       takes_masks(executor->info().takes_masks),
       metrics(metrics_in),
-      shards(StartShards(options.output_threads, shard_listener)),
+      shards(StartShards(options.output_threads + 1, shard_listener)),
       loop(std::move(scheduler), std::move(executor), clock, loop_listener, SinksOf(shards)),
       admission(&options, &info, defaults.limits, text.get(), &loop, &metrics),
       pool(std::make_unique<TextPool>(
@@ -58,7 +58,7 @@ CancelReason EngineParts::ReasonBy(std::optional<SteadyTime> deadline, CancelRea
 }
 
 OutputShard& EngineParts::ShardOf(const LiveRequest& request) {
-  return *shards[request.key % shards.size()];
+  return *shards[SinkIndex(request, shards.size())];
 }
 
 // A year ahead is as good as never, and far from what the clock's numbers can hold.

@@ -1,6 +1,8 @@
 // Tests of answers. How requests and the engine end is in engine_life_test.cc.
 #include <sys/resource.h>
 
+#include <atomic>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -308,6 +310,27 @@ TEST(EngineTest, TheModelsOwnLengthGivesWay) {
   EXPECT_EQ(length(3, 0), 3);
   EXPECT_EQ(length(3, 5), 5);
   EXPECT_EQ(length(1000, 0), SmallLimits().max_model_len - 150);
+}
+
+// Each step of such a prompt may have tens of thousands of log-probabilities.
+TEST(EngineTest, NoTokenWaitsForThePromptsThatAreScored) {
+  auto engine = MakeEngine(Says("hi"));
+  std::promise<void> entered, opens;
+  GenerateRequest scored = TextRequest("abc");
+  scored.echo = true;
+  scored.logprobs = 1;
+  std::atomic<bool> first = true;
+  const auto streams = engine->Generate(scored, [&, opened = opens.get_future().share()] {
+    if (!first.exchange(false)) return;
+    entered.set_value();
+    opened.wait();  // holds the thread that makes its output
+  });
+  entered.get_future().wait();
+  for (int i = 0; i < 3; ++i) {
+    Reader reader(engine.get(), TextRequest("x"));
+    EXPECT_EQ(reader.ReadAll().reason, FinishReason::kStop);
+  }
+  opens.set_value();
 }
 
 TEST(EngineTest, RendersChats) {

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_ENGINE_EVENT_SINK_H_
 #define MILLRACE_ENGINE_EVENT_SINK_H_
 
+#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -45,6 +46,15 @@ class EventSink {
     Deliver(nullptr, std::move(events), now);
   }
 };
+
+// Returns which of so many sinks a request belongs to. Of several the last has those that score
+// their prompts, each step of which takes milliseconds of its thread, so that no other's tokens
+// wait for them.
+inline size_t SinkIndex(const LiveRequest& request, size_t sinks) {
+  if (sinks == 1) return 0;
+  const bool scores = request.request.echo && request.request.logprobs.has_value();
+  return scores ? sinks - 1 : request.key % (sinks - 1);
+}
 
 }  // namespace millrace
 

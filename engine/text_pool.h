@@ -28,8 +28,9 @@ namespace millrace {
 // threads are at work for others gets a spare one, as long as there is one.
 class TextPool {
  public:
-  // From this many bytes of text on (or as many bytes of tokens), a job is a long one.
-  static constexpr size_t kLongBytes = 16 << 10;
+  // From this many bytes of text on (or as many bytes of tokens), a job is a long one. One of fewer
+  // takes milliseconds, so that an ordinary prompt does not wait among those of megabytes.
+  static constexpr size_t kLongBytes = 64 << 10;
   // Bound on all texts that wait, of which one tenant alone has half. A text that nothing else
   // waits beside is taken whatever its size: a message has at most 32 MiB.
   static constexpr size_t kMaxWaitingBytes = 512 << 20;

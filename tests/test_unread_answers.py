@@ -178,7 +178,9 @@ def test_prompts_that_generate_echoes_share_the_memory(start_server):
     for client in clients:
         client.close()
     wait_until(lambda: metrics(server)["millrace_unread_answers"] == 0)
-    assert len(list(stub.Generate(request, timeout=60))[0].token_ids) == 12000
+    echo = list(stub.Generate(request, timeout=60))[0]
+    assert echo.echo and echo.text == request.text and echo.request_id and len(echo.token_ids) == len(echo.logprobs) == 12000
+    assert [one.token for one in echo.logprobs] == list(echo.token_ids) and all(len(one.top) == 20 for one in echo.logprobs[1:])
 
     def ended(code):
         return samples(server, "grpc_server_handled_total", grpc_service="millrace.v1.Inference", grpc_method="Generate", grpc_code=code)

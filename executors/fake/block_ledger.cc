@@ -41,22 +41,35 @@ absl::Status BlockLedger::Append(const StepPlan& plan, size_t i, Slot& slot) con
   return absl::OkStatus();
 }
 
-absl::Status BlockLedger::CheckReads(size_t row, int group, int32_t start, const Slot& slot) const {
-  const int32_t size = state_.block_size;
-  for (int32_t i = state_.BlocksBehindWindow(group, start); i * size < start; ++i) {
-    const Held& held = slot.tables[group].blocks[i];
-    if (held.block == kNoBlock) {
-      return Broken(row, "the block of its tokens from ", i * size, " is missing");
-    }
-    const Block& block = blocks_[group][held.block];
-    if (block.life != held.life) {
-      return Broken(row, "block ", held.block, ", which holds its tokens from ", i * size,
-                    ", was given to another sequence");
-    }
-    if (block.written < std::min(size, start - i * size)) {
-      return Broken(row, "block ", held.block, " holds ", block.written,
-                    " tokens, but the row reads ", std::min(size, start - i * size));
-    }
+absl::Status BlockLedger::CheckReads(size_t row, int group, int32_t start, Slot& slot) const {
+  Table& table = slot.tables[group];
+  const int32_t first = state_.BlocksBehindWindow(group, start);
+  const int32_t end = (start + state_.block_size - 1) / state_.block_size;
+  if (end <= first) return absl::OkStatus();
+  const int32_t most = std::min(end - first, kMostReads);
+  for (int32_t n = 0; n < most; ++n) {
+    if (table.next_read >= end - first) table.next_read = 0;
+    const int32_t i = first + table.next_read++;
+    MILLRACE_RETURN_IF_ERROR(CheckRead(row, group, i, start, table.blocks[i]));
+  }
+  return CheckRead(row, group, end - 1, start, table.blocks[end - 1]);
+}
+
+absl::Status BlockLedger::CheckRead(size_t row, int group, int32_t index, int32_t start,
+                                    const Held& held) const {
+  const int32_t begin = index * state_.block_size;
+  if (held.block == kNoBlock) {
+    return Broken(row, "the block of its tokens from ", begin, " is missing");
+  }
+  const Block& block = blocks_[group][held.block];
+  if (block.life != held.life) {
+    return Broken(row, "block ", held.block, ", which holds its tokens from ", begin,
+                  ", was given to another sequence");
+  }
+  const int32_t read = std::min(state_.block_size, start - begin);
+  if (block.written < read) {
+    return Broken(row, "block ", held.block, " holds ", block.written,
+                  " tokens, but the row reads ", read);
   }
   return absl::OkStatus();
 }

@@ -23,9 +23,13 @@ namespace millrace {
 //   full one.
 // In groups with a window, a row reads the windows of its positions only: whatever became of blocks
 // before them does not matter.
-// The cost is proportional to the blocks of all rows.
+// The cost is proportional to the blocks of all rows. Of a row that reads more than kMostReads
+// blocks a step looks at as many in turn, and at the last one, so that a step beside a prompt of
+// millions of tokens takes no longer than others.
 class BlockLedger {
  public:
+  static constexpr int32_t kMostReads = 1024;
+
   explicit BlockLedger(const StepLimits& limits);
 
   // Applies a plan that has passed a PlanChecker. Returns InvalidArgument, naming the row and the
@@ -46,6 +50,7 @@ class BlockLedger {
   struct Table {
     std::vector<Held> blocks;
     size_t behind = 0;                       // blocks that no later row reads
+    int32_t next_read = 0;                   // of the blocks that a row reads, to look at first
     absl::flat_hash_set<BlockId> live = {};  // the others
   };
   struct Slot {
@@ -54,7 +59,9 @@ class BlockLedger {
   };
 
   absl::Status Append(const StepPlan& plan, size_t row, Slot& slot) const;
-  absl::Status CheckReads(size_t row, int group, int32_t start, const Slot& slot) const;
+  absl::Status CheckReads(size_t row, int group, int32_t start, Slot& slot) const;
+  absl::Status CheckRead(size_t row, int group, int32_t index, int32_t start,
+                         const Held& held) const;
   absl::Status Write(size_t row, int group, int32_t start, int32_t end, Slot& slot);
 
   const StateLayout state_;

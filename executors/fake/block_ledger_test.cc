@@ -1,7 +1,10 @@
 #include "executors/fake/block_ledger.h"
 
+#include <numeric>
 #include <string>
+#include <vector>
 
+#include "base/strings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -88,6 +91,24 @@ TEST_F(BlockLedgerTest, SeesABlockThatWasGivenAway) {
   Ok({{0, 0, 20, {1, 2}, true}});
   Ok({{1, 0, 4, {1}, true}});
   Broken({{0, 20, 1, {}}}, "block 1, which holds its tokens from 0, was given to another sequence");
+}
+
+TEST(LongLedgerTest, LooksAtAllBlocksOfALongSequenceInTurn) {
+  constexpr int32_t kBlocks = BlockLedger::kMostReads + 100;
+  BlockLedger ledger({.max_num_seqs = 2,
+                      .max_num_batched_tokens = kBlocks,
+                      .max_model_len = kBlocks + 8,
+                      .num_blocks = {kBlocks + 8},
+                      .state = StateLayout::OnePool(1),
+                      .vocab_size = 100});
+  std::vector<BlockId> blocks(kBlocks);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  EXPECT_TRUE(ledger.Apply(Plan({{0, 0, kBlocks, blocks, true}})).ok());
+  const BlockId given_away = kBlocks - 50;
+  EXPECT_TRUE(ledger.Apply(Plan({{1, 0, 1, {given_away}, true}})).ok());
+  EXPECT_TRUE(ledger.Apply(Plan({{0, kBlocks, 1, {kBlocks}}})).ok());
+  EXPECT_THAT(std::string(ledger.Apply(Plan({{0, kBlocks + 1, 1, {kBlocks + 1}}})).message()),
+              HasSubstr(StrCat("block ", given_away, ", ")));
 }
 
 TEST_F(BlockLedgerTest, SeesTwoWritersOfABlock) {

@@ -1,6 +1,7 @@
 #include "executors/fake/fake_executor.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -44,24 +45,44 @@ float Logit(Token token, Token likeliest) {
   return -static_cast<float>(std::abs(token - likeliest)) / 32;
 }
 
+// Returns the logarithm of the sum over all tokens of exp(logit).
+float LogSum(Token likeliest) {
+  static const std::array<float, kFakeVocabSize> sums = [] {
+    std::array<float, kFakeVocabSize> of;
+    for (Token best = 0; best < kFakeVocabSize; ++best) {
+      double sum = 0;
+      for (Token t = 0; t < kFakeVocabSize; ++t) sum += std::exp(double{Logit(t, best)});
+      of[best] = static_cast<float>(std::log(sum));
+    }
+    return of;
+  }();
+  return sums[likeliest];
+}
+
+// A prompt may have a million of these, so that they take no longer than a device's would: the
+// order of the alternatives is known, of two that are as likely the lower id first.
 void AddLogprobs(Token likeliest, int32_t num_top, TokenResult* token, StepResult* result) {
-  double sum = 0;
-  for (Token t = 0; t < kFakeVocabSize; ++t) sum += std::exp(double{Logit(t, likeliest)});
-  const float log_sum = static_cast<float>(std::log(sum));
-  std::vector<Token> order(kFakeVocabSize);
-  for (Token t = 0; t < kFakeVocabSize; ++t) order[t] = t;
-  const auto before = [&](Token a, Token b) {
-    return std::pair(-Logit(a, likeliest), a) < std::pair(-Logit(b, likeliest), b);
-  };
-  std::partial_sort(order.begin(), order.begin() + num_top, order.end(), before);
+  const float log_sum = LogSum(likeliest);
+  const int32_t distance = std::abs(token->token - likeliest);
   token->logprob = Logit(token->token, likeliest) - log_sum;
-  token->rank = 1 + static_cast<int32_t>(std::count_if(order.begin(), order.end(), [&](Token t) {
-                  return Logit(t, likeliest) > Logit(token->token, likeliest);
-                }));
-  token->top.begin = static_cast<int32_t>(result->top.size());
-  for (int32_t i = 0; i < num_top; ++i)
-    result->top.push_back({order[i], Logit(order[i], likeliest) - log_sum});
-  token->top.end = static_cast<int32_t>(result->top.size());
+  token->rank = 1;  // and one more for each that is nearer
+  if (distance > 0) {
+    token->rank +=
+        std::min(likeliest + distance, kFakeVocabSize) - std::max(likeliest - distance + 1, 0);
+  }
+  std::vector<TokenLogprob>& top = result->top;
+  token->top.begin = static_cast<int32_t>(top.size());
+  const size_t end = top.size() + static_cast<size_t>(num_top);
+  const auto add = [&](Token t) {
+    if (t < 0 || t >= kFakeVocabSize || top.size() == end) return;
+    top.push_back({t, Logit(t, likeliest) - log_sum});
+  };
+  add(likeliest);
+  for (int32_t away = 1; top.size() < end && away < kFakeVocabSize; ++away) {
+    add(likeliest - away);
+    add(likeliest + away);
+  }
+  token->top.end = static_cast<int32_t>(top.size());
 }
 
 // Returns one of the tokens that a mask allows, as the token would have it.

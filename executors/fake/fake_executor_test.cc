@@ -1,5 +1,6 @@
 #include "executors/fake/fake_executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <string>
@@ -79,6 +80,10 @@ TEST_F(FakeExecutorTest, LogprobsAreADistributions) {
     for (int i = token.top.begin + 1; i < token.top.end; ++i) {
       EXPECT_LE(result.top[i].logprob, result.top[i - 1].logprob);
     }
+    const auto likelier =
+        std::count_if(result.top.begin() + token.top.begin, result.top.begin() + token.top.end,
+                      [&](const TokenLogprob& other) { return other.logprob > *token.logprob; });
+    EXPECT_EQ(likelier, std::min(token.rank - 1, token.top.size()));
   }
   const TokenResult& sampled = result.tokens[2];
   EXPECT_EQ(sampled.rank, 1);

@@ -130,11 +130,15 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCall
   return std::make_unique<WatchedCalls>(log);
 }
 
-grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
+grpc::Slice SerializeToSlice(const google::protobuf::Message& message) {
   const size_t size = message.ByteSizeLong();
   grpc_slice bytes = grpc_slice_malloc(size);
   message.SerializeWithCachedSizesToArray(GRPC_SLICE_START_PTR(bytes));
-  const grpc::Slice slice(bytes, grpc::Slice::STEAL_REF);
+  return {bytes, grpc::Slice::STEAL_REF};
+}
+
+grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
+  const grpc::Slice slice = SerializeToSlice(message);
   return {&slice, 1};
 }
 

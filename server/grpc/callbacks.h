@@ -13,6 +13,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_interceptor.h>
+#include <grpcpp/support/slice.h>
 #include <grpcpp/support/status.h>
 
 #include <chrono>
@@ -103,6 +104,7 @@ class UnaryCall final : public ServerCall {
 
 // Returns the bytes of a message, as gRPC sends them.
 grpc::ByteBuffer Serialize(const google::protobuf::Message& message);
+grpc::Slice SerializeToSlice(const google::protobuf::Message& message);
 
 // Returns the value of a client's metadata, valid as long as the call; empty if there is none.
 std::string_view FindMetadata(const grpc::ServerContextBase& context, std::string_view key);

@@ -1,7 +1,10 @@
 #include "server/grpc/generate_call.h"
 
+#include <cstddef>
+#include <iterator>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "base/strings.h"
@@ -14,6 +17,10 @@ namespace {
 
 // A response takes in the events that wait behind its first until it is as large as this.
 constexpr size_t kMergedBytes = 16 << 10;
+
+// The log-probabilities of so many tokens of a prompt are put into a response at a time. Then the
+// other streams of the thread have their turn.
+constexpr ptrdiff_t kDetailsPerTurn = 512;
 
 }  // namespace
 
@@ -66,20 +73,40 @@ bool GenerateCall::TakeEvents(v1::GenerateResponse& response, std::optional<absl
     if (!event) continue;
     awaits_echo_ = false;
     response.set_index(static_cast<int32_t>(index));
+    if (event->echo) {
+      echo_ = std::move(event);
+      return TakeEcho(response);
+    }
     while (true) {
       if (event->finish) end = event->finish->status;
-      const bool alone = event->echo || event->finish;
-      if (!event->echo) {
-        CountTokens(event->prompt_tokens, static_cast<int64_t>(event->tokens.size()));
-      }
+      const bool last = event->finish.has_value();
+      CountTokens(event->prompt_tokens, static_cast<int64_t>(event->tokens.size()));
       AddEvent(*std::move(event), response);
-      if (alone || response.text().size() >= kMergedBytes || response.logprobs_size() > 0) break;
+      if (last || response.text().size() >= kMergedBytes || response.logprobs_size() > 0) break;
       event = stream.Next();
       if (!event) break;
     }
     return true;
   }
   return false;
+}
+
+bool GenerateCall::TakeEcho(v1::GenerateResponse& response) {
+  std::vector<TokenDetail>& details = echo_->details;
+  const auto begin = details.begin() + static_cast<ptrdiff_t>(echo_details_);
+  const bool last = details.end() - begin <= kDetailsPerTurn;
+  const auto end = last ? details.end() : begin + kDetailsPerTurn;
+  OutputEvent some;
+  some.details.assign(std::make_move_iterator(begin), std::make_move_iterator(end));
+  echo_details_ += some.details.size();
+  AddEvent(std::move(some), response);
+  if (!last) {
+    AddPart(response);
+    return false;
+  }
+  details.clear();
+  AddEvent(*std::exchange(echo_, std::nullopt), response);
+  return true;
 }
 
 void GenerateCall::CancelAll() {
@@ -93,7 +120,8 @@ void GenerateCall::Pump() {
   static thread_local v1::GenerateResponse response;
   response.Clear();
   std::optional<absl::Status> end;
-  if (!TakeEvents(response, end)) return;
+  if (awaits_echo_ && !MayAddParts()) return;
+  if (echo_.has_value() ? !TakeEcho(response) : !TakeEvents(response, end)) return;
   if (end && !end->ok()) {
     failed_ = std::exchange(end, std::nullopt);
     if (response.token_ids().empty()) return Fail();  // what came before it goes out first

@@ -32,6 +32,8 @@ class GenerateCall final : public GenerateStream {
   // Moves the next events into `response`: one, and those of the same answer that wait behind it.
   // Returns false if there is none. Sets `end` to the answer's status if it has ended.
   bool TakeEvents(v1::GenerateResponse& response, std::optional<absl::Status>& end);
+  // Moves echo_ into `response`. Returns false if more of it is left than fits one turn.
+  bool TakeEcho(v1::GenerateResponse& response);
   void CancelAll();
   // Ends the call with failed_.
   void Fail();
@@ -49,8 +51,10 @@ class GenerateCall final : public GenerateStream {
   GenerateRequest request_;                   // until Begin
   bool cancelled_ = false;
   std::vector<std::shared_ptr<ResponseStream>> streams_;  // of the answers
-  bool awaits_echo_ = false;  // the request echoes its prompt, which has not come
-  size_t next_ = 0;           // to be looked at first
+  bool awaits_echo_ = false;         // the request echoes its prompt, which has not come
+  std::optional<OutputEvent> echo_;  // has come, and is not written
+  size_t echo_details_ = 0;          // of it, that are in the response's parts
+  size_t next_ = 0;                  // to be looked at first
   size_t unfinished_ = 0;
   std::string first_request_id_;  // goes out with the first response
   bool writing_ = false;

@@ -65,6 +65,7 @@ GenerateMethod::~GenerateMethod() = default;
 GenerateStream::GenerateStream() = default;
 
 GenerateStream::~GenerateStream() {
+  EndParts();
   slot_->stream = nullptr;
   queue_->streams_.erase(this);
 }
@@ -83,9 +84,39 @@ void GenerateStream::AddTrailingMetadata(const char* key, const char* value) {
   context_.AddTrailingMetadata(key, value);
 }
 
+bool GenerateStream::MayAddParts() {
+  if (queue_->adds_parts_ == nullptr || queue_->adds_parts_ == this) return true;
+  if (!std::exchange(awaits_parts_, true)) queue_->await_parts_.push_back(slot_);
+  return false;
+}
+
+void GenerateStream::AddPart(const v1::GenerateResponse& part) {
+  queue_->adds_parts_ = this;
+  parts_.push_back(SerializeToSlice(part));
+  MakeWake()();
+}
+
+void GenerateStream::EndParts() {
+  parts_.clear();
+  if (queue_->adds_parts_ != this) return;
+  queue_->adds_parts_ = nullptr;
+  for (const auto& slot : std::exchange(queue_->await_parts_, {})) {
+    if (slot->stream == nullptr) continue;
+    slot->stream->awaits_parts_ = false;
+    slot->stream->MakeWake()();
+  }
+}
+
+grpc::ByteBuffer GenerateStream::TakeMessage(const v1::GenerateResponse& response) {
+  parts_.push_back(SerializeToSlice(response));
+  grpc::ByteBuffer message(parts_.data(), parts_.size());
+  EndParts();
+  return message;
+}
+
 absl::Status GenerateStream::Write(const v1::GenerateResponse& response) {
   if (queue_->stopped_) return absl::OkStatus();
-  const grpc::ByteBuffer message = Serialize(response);
+  const grpc::ByteBuffer message = TakeMessage(response);
   MILLRACE_RETURN_IF_ERROR(ChargeUnread(message));
   call_.Write(message, &written_);
   return absl::OkStatus();
@@ -93,7 +124,7 @@ absl::Status GenerateStream::Write(const v1::GenerateResponse& response) {
 
 absl::Status GenerateStream::WriteAndEnd(const v1::GenerateResponse& response) {
   if (queue_->stopped_) return absl::OkStatus();
-  const grpc::ByteBuffer message = Serialize(response);
+  const grpc::ByteBuffer message = TakeMessage(response);
   MILLRACE_RETURN_IF_ERROR(ChargeUnread(message));
   NoteEnd(grpc::Status::OK);
   call_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, &ended_);
@@ -111,6 +142,7 @@ absl::Status GenerateStream::ChargeUnread(const grpc::ByteBuffer& message) {
 }
 
 void GenerateStream::End(const grpc::Status& status) {
+  EndParts();
   if (queue_->stopped_) return;
   NoteEnd(status);
   call_.Finish(status, &ended_);
@@ -171,7 +203,7 @@ void GenerateStream::OnCall(bool ok) {
   }
   payer_ = *std::move(payer);
   message_.emplace(queue_->budget_, payer_);
-  queue_->payers_[payer_].waiting.push_back(this);
+  queue_->turns_.Add(payer_, this);
   queue_->ReadWaiting();
 }
 
@@ -187,7 +219,7 @@ void GenerateStream::OnRead(bool ok) {
   const size_t size = request_.Length();
   if (ok && size > kLargeBytes && queue_->large_.TryPush(this) == PushResult::kPushed) {
     large_bytes_ = size;
-    queue_->Hold(payer_, static_cast<ptrdiff_t>(size));
+    queue_->turns_.Hold(payer_, static_cast<ptrdiff_t>(size));
     return;
   }
   if (ok) ReadRequest();
@@ -208,7 +240,7 @@ void GenerateStream::OnSlot() {
   if (unread_.has_value() && unread_->evicted()) context_.TryCancel();
   if (has_begun_) return OnWake();
   if (!is_read_) return;
-  queue_->Hold(payer_, -static_cast<ptrdiff_t>(std::exchange(large_bytes_, 0)));
+  queue_->turns_.Hold(payer_, -static_cast<ptrdiff_t>(std::exchange(large_bytes_, 0)));
   queue_->ReadWaiting();
   BeginOnce();
 }
@@ -232,7 +264,8 @@ GenerateQueue::GenerateQueue(GenerateMethod& method, const CallLog& log,
       bounds_(v1::GenerateRequest::descriptor()),
       new_stream_(std::move(new_stream)),
       wakes_(std::make_shared<StreamWakes>(*queue_)),
-      large_(std::numeric_limits<size_t>::max()) {}
+      large_(std::numeric_limits<size_t>::max()),
+      turns_(kHeldBytes) {}
 
 GenerateQueue::~GenerateQueue() { Stop(); }
 
@@ -288,28 +321,11 @@ void GenerateQueue::AcceptNext() {
 }
 
 void GenerateQueue::ReadWaiting() {
-  for (bool any = true; any && !stopped_;) {
-    any = false;
-    for (auto it = payers_.begin(); it != payers_.end();) {
-      Payer& payer = it->second;
-      if (payer.waiting.empty() && payer.held == 0) {
-        it = payers_.erase(it);
-        continue;
-      }
-      if (!payer.waiting.empty() && (held_ < kHeldBytes || payer.held == 0)) {
-        GenerateStream* const stream = payer.waiting.front();
-        payer.waiting.pop_front();
-        stream->Read();
-        any = true;
-      }
-      ++it;
-    }
+  while (!stopped_) {
+    GenerateStream* const stream = turns_.Next();
+    if (stream == nullptr) return;
+    stream->Read();
   }
-}
-
-void GenerateQueue::Hold(const std::string& payer, ptrdiff_t bytes) {
-  held_ += bytes;
-  payers_[payer].held += bytes;
 }
 
 }  // namespace millrace

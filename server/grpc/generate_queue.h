@@ -12,14 +12,13 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/async_stream.h>
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
 #include <grpcpp/support/status.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,6 +34,7 @@
 #include "millrace/v1/inference.pb.h"
 #include "server/grpc/call_service.h"
 #include "server/grpc/callbacks.h"
+#include "server/grpc/read_turns.h"
 #include "server/guard/output_budget.h"
 
 namespace millrace {
@@ -101,6 +101,12 @@ class GenerateStream {
   absl::Status Write(const v1::GenerateResponse& response);
   // Writes the last response, with the same exception, and ends the call with OK.
   absl::Status WriteAndEnd(const v1::GenerateResponse& response);
+  // Returns whether the stream may make its next response in parts, as one stream of a queue does
+  // at a time, so that the parts of one alone take memory. If not, OnWake is called later.
+  bool MayAddParts();
+  // Adds to the response that Write writes next, whose fields follow those of the parts, as those
+  // of merged messages do. OnWake is called when other streams had their turn.
+  void AddPart(const v1::GenerateResponse& part);
   // Ends the call while no write runs.
   void End(const grpc::Status& status);
 
@@ -145,6 +151,9 @@ class GenerateStream {
   void BeginOnce();
   void NoteEnd(const grpc::Status& status);
   absl::Status ChargeUnread(const grpc::ByteBuffer& message);
+  // Returns the message of the parts and this last one.
+  grpc::ByteBuffer TakeMessage(const v1::GenerateResponse& response);
+  void EndParts();
 
   GenerateQueue* queue_ = nullptr;
   std::shared_ptr<StreamWakes::Slot> slot_;
@@ -154,6 +163,7 @@ class GenerateStream {
   std::string payer_;                           // the tenant's name
   std::optional<TenantBudget::Share> message_;  // of the request, until the call has begun
   std::optional<OutputBudget::Share> unread_;   // of a large response that is being written
+  std::vector<grpc::Slice> parts_;              // of the response that is being made
   Tag called_{this, Event::kCall};
   Tag read_{this, Event::kRead};
   Tag written_{this, Event::kWritten};
@@ -165,6 +175,7 @@ class GenerateStream {
   size_t large_bytes_ = 0;  // of the request, if it waits for the reader
   absl::Status refused_;    // what the request is refused with, for what it is
   std::atomic<bool> is_read_ = false;
+  bool awaits_parts_ = false;  // is among the queue's that do
   bool has_begun_ = false;
   bool ending_ = false;                // its last operation has begun
   bool has_ended_ = false;             // and is complete
@@ -191,20 +202,11 @@ class GenerateQueue {
  private:
   friend class GenerateStream;
 
-  // A tenant's requests.
-  struct Payer {
-    std::deque<GenerateStream*> waiting;  // to be read
-    size_t held = 0;                      // bytes of those in large_
-  };
-
   void Run();
   void ReadLargeRequests();
   void AcceptNext();
-  // Begins to read the requests that wait for room, one of each tenant in turn.
+  // Begins to read the requests whose turn it is.
   void ReadWaiting();
-  // Counts the bytes of a tenant's request that waits for reader_, or that has been read
-  // (negative).
-  void Hold(const std::string& payer, ptrdiff_t bytes);
 
   GenerateMethod& method_;
   const CallLog& log_;
@@ -216,10 +218,11 @@ class GenerateQueue {
   const std::shared_ptr<StreamWakes> wakes_;
   std::unordered_set<GenerateStream*> streams_;  // the thread's
   BoundedQueue<GenerateStream*> large_;          // whose requests reader_ is to read
-  std::map<std::string, Payer> payers_;          // the thread's: of requests that wait or are held
-  size_t held_ = 0;                              // the thread's: bytes of all that are held
-  bool stops_ = false;                           // Stop was called
-  bool stopped_ = false;                         // the thread's: nothing more may go on the queue
+  ReadTurns<GenerateStream> turns_;              // the thread's: holds the requests in large_
+  GenerateStream* adds_parts_ = nullptr;         // the thread's: the one stream that does
+  std::vector<std::shared_ptr<StreamWakes::Slot>> await_parts_;  // the thread's: those that want to
+  bool stops_ = false;                                           // Stop was called
+  bool stopped_ = false;  // the thread's: nothing more may go on the queue
   grpc::Alarm stop_;
   std::thread reader_;
   std::thread thread_;

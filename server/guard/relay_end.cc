@@ -173,7 +173,7 @@ void Relay::Linger() {
 }
 
 void Relay::ReadAway() {
-  std::array<char, 4096> unwanted;
+  std::array<char, 32 << 10> unwanted;
   error_code error;
   while (phase_ == Phase::kLinger && !in_.reading) {
     const size_t read = client_.read_some(net::buffer(unwanted), error);

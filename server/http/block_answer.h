@@ -55,7 +55,7 @@ class BlockAnswer : public Answer {
   virtual void Close(const AnswerBlock& block, bool complete, std::string& body) = 0;
   // `finish` is not an error.
   virtual void End(const Finish& finish, std::string& body) = 0;
-  virtual std::shared_ptr<const std::string> Whole(const Finish& finish) = 0;
+  virtual std::shared_ptr<const SharedBody> Whole(const Finish& finish) = 0;
   // The request has failed: before the stream's header was sent, and after Begin.
   virtual HttpResponse Refusal(const ApiError& error) = 0;
   virtual void Break(const ApiError& error, std::string& body) = 0;

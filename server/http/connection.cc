@@ -88,6 +88,8 @@ void Connection::AppendHead(const HttpResponse& response, Framing framing, size_
 
 void Connection::OnWake() {
   if (charged_ != nullptr && charged_->evicted()) return Close("answer_memory");
+  // The bodies of its lane that came before have their place.
+  if (place_wanted_) return CheckBody(std::chrono::steady_clock::now());
   drained_ = false;
   Advance();
 }

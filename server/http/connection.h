@@ -23,6 +23,7 @@
 #include "server/http/http_metrics.h"
 #include "server/http/http_server.h"
 #include "server/http/io_thread.h"
+#include "server/http/place_queue.h"
 #include "server/http/server_state.h"
 #include "server/http/wire.h"
 #include "server/tls/transport.h"
@@ -87,6 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Continue();
   bool FindPlace(uint64_t bytes);
   void WantPlace(SteadyTime now);
+  TenantShare Lane() const;
   void EndWanting();
   void CheckBody(SteadyTime now);
   void OnRequest();
@@ -97,7 +99,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Respond(HttpResponse response, bool keep_alive);
   void AppendHead(const HttpResponse& response, Framing framing, size_t length);
   // Charges a whole answer that is about to be sent. Returns the refusal to send in its place.
-  std::optional<HttpResponse> ChargeWhole(const std::string& body);
+  std::optional<HttpResponse> ChargeWhole(const SharedBody& body);
   // Charges what waits, if it is not charged yet. Returns false if it must not wait.
   bool ChargeWaiting();
   // Counts what waits as one of the tenant's streams.
@@ -113,6 +115,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void PingIfQuiet(SteadyTime now);
   bool Flush();
   bool WaitWritable();
+  bool WriteNextTurn();
   void OnWritable();
   void FinishResponse();
   // Lets go of the answer, and keeps what it used.
@@ -150,10 +153,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t quiet_sent_ = 0;                       // sent_ when CheckDeadline saw it last
   SteadyTime quiet_since_;  // the client has got nothing; seen at CheckDeadline
 
-  std::shared_ptr<const std::string> body_;  // a large one, which follows out_
-  size_t body_begin_ = 0;                    // what is before it is written
-  bool blocked_ = false;                     // the socket was full since out_ and body_ were made
-  std::shared_ptr<const Tenant> counted_;    // what waits is one of its streams
+  std::shared_ptr<const SharedBody> body_;  // a large one, which follows out_
+  size_t body_begin_ = 0;                   // what is before it is written
+  bool blocked_ = false;                    // the socket was full since out_ and body_ were made
+  std::shared_ptr<const Tenant> counted_;   // what waits is one of its streams
 
   std::shared_ptr<Connection> self_;  // from Start to Close: the only owner while it waits
   std::shared_ptr<WakeSlot> wake_slot_;
@@ -166,6 +169,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<BodyBudget::Body> charge_;    // of state_.bodies
   std::optional<TenantBudget::Share> place_;  // of state_.large_bodies
   std::optional<SteadyTime> place_wanted_;    // since then: nothing is read until place_ is there
+  std::optional<PlaceQueue::Ticket> ticket_;  // meanwhile, of state_.waiting_bodies
   size_t read_away_ = 0;
   bool waiting_read_ = false;
   bool feeding_ = false;

@@ -28,6 +28,9 @@ constexpr Logger kLog(LogComponent::kHttp);
 // In this time, in seconds, a body that has place need not have begun to come.
 constexpr double kPlaceGrace = 1;
 
+// After what is no HTTP so many bytes are read away at most: no body follows.
+constexpr size_t kReadAwayAfterNonsense = 256 << 10;
+
 }  // namespace
 
 // ---- Reading ----
@@ -112,6 +115,8 @@ bool Connection::FeedParser() {
   if (error == http::error::need_more && in_.size() == in_.max_size())
     error = http::error::buffer_overflow;
   if (error && error != http::error::need_more) {
+    read_away_ =
+        std::max(limits().read_away_bytes, kReadAwayAfterNonsense) - kReadAwayAfterNonsense;
     Refuse(MalformedError(error));
     return false;
   }
@@ -170,16 +175,23 @@ void Connection::OnBodyBytes() {
 
 void Connection::WantPlace(SteadyTime now) {
   place_wanted_ = now;
-  ++state_.wanted_places;
+  ticket_.emplace(state_.waiting_bodies, Lane().id, MakeWake());
 }
 
 void Connection::EndWanting() {
-  if (std::exchange(place_wanted_, std::nullopt)) --state_.wanted_places;
+  place_wanted_.reset();
+  ticket_.reset();
+}
+
+// Whose turn it is when the request is read or worked on.
+TenantShare Connection::Lane() const {
+  return state_.TurnOf(state_.api.TenantOf(head_), AddressKey(socket_.peer().address()));
 }
 
 // Takes place for the whole of a body of which so much has come, if it is large. Returns false if
-// there is none. Bodies of less are parsed faster than they come, and need no place. A large one
-// whose key's limits leave it no request is refused before it has come, and needs none.
+// there is none, or others of its lane came before. Bodies of less are parsed faster than they
+// come, and need no place. A large one whose key's limits leave it no request is refused before it
+// has come, and needs none.
 bool Connection::FindPlace(uint64_t bytes) {
   const uint64_t all = head_.content_length.value_or(bytes);
   if (place_ || all <= limits().large_body_bytes) return true;
@@ -191,8 +203,9 @@ bool Connection::FindPlace(uint64_t bytes) {
       return true;
     }
   }
-  const TenantShare lane = state_.TurnOf(tenant, AddressKey(socket_.peer().address()));
-  place_.emplace(state_.large_bodies, StrCat(lane.id));
+  const uint32_t lane = Lane().id;
+  if (ticket_ ? !ticket_->is_first() : state_.waiting_bodies.has_waiting(lane)) return false;
+  place_.emplace(state_.large_bodies, StrCat(lane));
   // A body in chunks does not say how much it will be.
   const uint64_t most = head_.content_length.value_or(state_.api.options().max_body_bytes);
   if (place_->Take(most).ok()) return true;
@@ -230,7 +243,7 @@ void Connection::CheckBody(SteadyTime now) {
   const auto bytes = static_cast<double>(parser_->get().body().size());
   // Others wait for its place for so long at the most.
   const double most = absl::ToDoubleSeconds(limits().place_timeout);
-  if (place_ && state_.wanted_places > 0 &&
+  if (place_ && state_.waiting_bodies.size() > 0 &&
       bytes * most < (seconds - kPlaceGrace) * static_cast<double>(place_->bytes())) {
     return RefuseBody();
   }
@@ -258,8 +271,7 @@ void Connection::OnRequest() {
 }
 
 void Connection::HandleElsewhere(RequestCost cost, std::string body) {
-  const TenantShare share =
-      state_.TurnOf(state_.api.TenantOf(head_), AddressKey(socket_.peer().address()));
+  const TenantShare share = Lane();
   const size_t bytes = body.size();
   const absl::Status taken = state_.PoolFor(cost).Submit(
       share, bytes,

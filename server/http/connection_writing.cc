@@ -1,4 +1,5 @@
 // Connection's third part: writes, and charges what waits for the client.
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <utility>
 
@@ -17,13 +18,16 @@ using boost::system::error_code;
 // given back when it is written.
 constexpr size_t kLargeBytes = 64 << 10;
 
+// A connection writes so much at most before the others of its thread have their turn.
+constexpr size_t kTurnBytes = 256 << 10;
+
 }  // namespace
 
 void Connection::Respond(HttpResponse response, bool keep_alive) {
   phase_ = Phase::kAnswer;
-  std::shared_ptr<const std::string> body = std::move(response.shared_body);
+  std::shared_ptr<const SharedBody> body = std::move(response.shared_body);
   if (body == nullptr && response.body.size() > kLargeBytes) {
-    body = std::make_shared<const std::string>(std::exchange(response.body, {}));
+    body = std::make_shared<const SharedBody>(std::exchange(response.body, {}));
   }
   const bool has_body = head_.method != "HEAD";
   if (body != nullptr && body->size() > kLargeBytes && has_body) {
@@ -49,7 +53,7 @@ void Connection::Respond(HttpResponse response, bool keep_alive) {
 
 // The answer to a GET is refused where the tenant's streams are as many as allowed; one that a
 // model worked for has been one of them.
-std::optional<HttpResponse> Connection::ChargeWhole(const std::string& body) {
+std::optional<HttpResponse> Connection::ChargeWhole(const SharedBody& body) {
   const std::shared_ptr<const Tenant> tenant = state_.api.TenantOf(head_);
   absl::Status status = CountStream(tenant, /*always=*/head_.method != "GET");
   if (status.ok()) {
@@ -98,14 +102,19 @@ void Connection::EndWaiting() {
 
 std::string_view Connection::unwritten() const {
   if (out_begin_ < out_.size()) return std::string_view(out_).substr(out_begin_);
-  return body_ == nullptr ? std::string_view() : std::string_view(*body_).substr(body_begin_);
+  return body_ == nullptr ? std::string_view() : body_->From(body_begin_);
 }
 
-// False: the socket takes no more for now (OnWritable goes on), or is dead.
+// False: the socket takes no more for now (OnWritable goes on), it is another's turn (OnWake goes
+// on), or the socket is dead.
 bool Connection::Flush() {
+  size_t turn = 0;
   for (std::string_view rest = unwritten(); !rest.empty(); rest = unwritten()) {
+    if (turn == kTurnBytes) return WriteNextTurn();
     error_code error;
-    const size_t written = socket_.write_some(net::buffer(rest.data(), rest.size()), error);
+    const size_t most = std::min(rest.size(), kTurnBytes - turn);
+    const size_t written = socket_.write_some(net::buffer(rest.data(), most), error);
+    turn += written;
     (out_begin_ < out_.size() ? out_begin_ : body_begin_) += written;
     sent_ += written;
     sent_bytes_ += written;
@@ -137,6 +146,16 @@ bool Connection::WaitWritable() {
     if (failed) return self->Close();
     self->OnWritable();
   });
+  return false;
+}
+
+bool Connection::WriteNextTurn() {
+  if (!ChargeWaiting()) {
+    Close("answer_memory");
+    return false;
+  }
+  deadline_.reset();  // the client has just taken some
+  MakeWake()();
   return false;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "absl/types/span.h"
 #include "base/strings.h"
 
 namespace millrace {
@@ -18,6 +19,7 @@ bool Failed(const Finish& finish) {
 
 Generation::Generation(ApiRequest request, const std::string& id, Engine& engine, const Wake& wake)
     : request_(std::move(request)),
+      wake_(wake),
       writer_(request_, id, request_.model.empty() ? engine.info().model_name : request_.model,
               absl::ToUnixSeconds(absl::Now())),
       unfinished_(request_.prompts.size() * candidates()) {
@@ -62,7 +64,10 @@ Answer::State Generation::Collect(HttpResponse& response, std::string& body) {
   for (size_t i = 0; i < choices_.size(); ++i) {
     while (!choices_[i].finish && !AwaitsEcho(i)) {
       if (choices_[i].echo != nullptr) {
-        ShowEcho(i, body);
+        if (!ShowEcho(i, body)) {
+          wake_();
+          return body.empty() ? State::kWaiting : State::kPause;
+        }
       } else {
         std::optional<OutputEvent> event = choices_[i].stream->Next();
         if (!event) break;
@@ -136,8 +141,25 @@ void Generation::TakeEcho(size_t index, OutputEvent event) {
   for (size_t i = index; i < index + candidates(); ++i) choices_[i].echo = echo;
 }
 
-void Generation::ShowEcho(size_t index, std::string& body) {
+bool Generation::ShowEcho(size_t index, std::string& body) {
   Choice& choice = choices_[index];
+  const bool first = choice.echo_details == 0;
+  const absl::Span<const TokenDetail> details =
+      absl::MakeConstSpan(choice.echo->details).subspan(choice.echo_details, kDetailsPerTurn);
+  choice.echo_details += details.size();
+  const bool last = choice.echo_details == choice.echo->details.size();
+  // A chat shows its prompt once.
+  if (request_.prompt_logprobs && (request_.kind == ApiKind::kCompletion || index == 0)) {
+    std::string& out = choice.part.prompt_logprobs;
+    if (first) out += '[';
+    AppendPromptLogprobs(out, details, *request_.prompt_logprobs);
+    if (last) out += ']';
+  }
+  if (request_.echo && request_.logprobs) {
+    for (const TokenDetail& detail : details) choice.logprobs.Add(detail);
+    choice.has_logprobs = choice.has_logprobs || !details.empty();
+  }
+  if (!last) return false;
   const auto echo = std::exchange(choice.echo, nullptr);
   choice.echoed = true;
   choice.usage.prompt_tokens = echo->prompt_tokens;
@@ -145,15 +167,8 @@ void Generation::ShowEcho(size_t index, std::string& body) {
   if (request_.return_token_ids) {
     choice.part.prompt_token_ids.assign(echo->tokens.begin(), echo->tokens.end());
   }
-  // A chat shows its prompt once.
-  if (request_.prompt_logprobs && (request_.kind == ApiKind::kCompletion || index == 0)) {
-    AppendPromptLogprobs(choice.part.prompt_logprobs, echo->details, *request_.prompt_logprobs);
-  }
-  if (request_.echo && request_.logprobs) {
-    for (const TokenDetail& detail : echo->details) choice.logprobs.Add(detail);
-    choice.has_logprobs = choice.has_logprobs || !echo->details.empty();
-  }
   AppendChunk(index, body);
+  return true;
 }
 
 // Returns whether the choice has to wait for its prompt's first one.

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_SERVER_HTTP_GENERATION_H_
 #define MILLRACE_SERVER_HTTP_GENERATION_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,6 +50,7 @@ class Generation : public Answer {
     bool called = false;                      // it has calls
     ArgumentTexts texts;                      // of the calls of custom tools
     std::shared_ptr<const OutputEvent> echo;  // of the prompt, until it has been shown
+    size_t echo_details = 0;                  // of it, that have been taken in
     bool echoed = false;
     std::optional<Finish> finish;
   };
@@ -60,7 +62,8 @@ class Generation : public Answer {
   bool Take(size_t index, OutputEvent event, HttpResponse& response, std::string& body,
             State& state);
   void TakeEcho(size_t index, OutputEvent event);
-  void ShowEcho(size_t index, std::string& body);
+  // Returns false if there is more of it than fits one turn.
+  bool ShowEcho(size_t index, std::string& body);
   bool AwaitsEcho(size_t index) const;
   void Admit(std::string& body);
   void AppendChunk(size_t index, std::string& body);
@@ -73,7 +76,12 @@ class Generation : public Answer {
   // One poll appends about this much at most, so that one fast stream does not hold up the others.
   static constexpr size_t kMaxBodyBytes = 256 << 10;
 
+  // The log-probabilities of so many tokens of a prompt are taken in at a time. Then the other
+  // connections of the thread have their turn.
+  static constexpr size_t kDetailsPerTurn = 256;
+
   ApiRequest request_;
+  const Wake wake_;
   const AnswerWriter writer_;
   std::vector<Choice> choices_;  // of each prompt, its candidates
   size_t unfinished_;

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using State = Answer::State;
 
@@ -181,6 +182,35 @@ TEST(GenerationTest, AnEchoIsShownInEachChoice) {
     }
     EXPECT_THAT(texts, ElementsAre("p", "pb"));
     EXPECT_THAT(tokens, ElementsAre("p", "pb"));
+  }
+}
+
+// The connections of a thread do not wait until one has made megabytes of log-probabilities.
+TEST(GenerationTest, TheLogprobsOfALongPromptAreTakenInByTurns) {
+  constexpr size_t kTokens = 600;
+  OutputEvent echo = {.echo = true, .text = "p"};
+  echo.tokens.resize(kTokens);
+  echo.details.push_back(Detail("p", std::nullopt));
+  for (size_t i = 1; i < kTokens; ++i) echo.details.push_back(Detail(StrCat(i), -1.0f));
+  for (const bool stream : {false, true}) {
+    Running run(ApiKind::kCompletion,
+                StrCat(R"({"prompt": "p", "echo": true, "logprobs": 1, )",
+                       stream ? R"("stream": true})" : R"("prompt_logprobs": 1})"));
+    run.stream().Push(echo);
+    run.stream().Push(FinishEvent());
+    for (const int wakes : {2, 3}) {
+      EXPECT_EQ(run.Poll(), State::kWaiting);
+      EXPECT_EQ(run.wakes, wakes);  // it asks to be polled again
+      EXPECT_THAT(run.body, IsEmpty());
+    }
+    EXPECT_EQ(run.Poll(), stream ? State::kEnd : State::kWhole);
+    EXPECT_EQ(run.wakes, 3);
+    const Json choice = (stream ? run.Events()[0] : Json::parse(run.response.body))["choices"][0];
+    EXPECT_THAT(choice["logprobs"]["tokens"], SizeIs(kTokens));
+    EXPECT_EQ(choice["logprobs"]["tokens"].back(), StrCat(kTokens - 1));
+    if (stream) continue;
+    EXPECT_THAT(choice["prompt_logprobs"], SizeIs(kTokens));
+    EXPECT_EQ(choice["prompt_logprobs"][kTokens - 1]["120"]["decoded_token"], StrCat(kTokens - 1));
   }
 }
 

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_SERVER_HTTP_HTTP_MESSAGE_H_
 #define MILLRACE_SERVER_HTTP_HTTP_MESSAGE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,6 +18,35 @@
 #include "server/http/api_error.h"
 
 namespace millrace {
+
+// A body in pieces, each of which others may share, so that nobody copies a long text to put it
+// between others.
+class SharedBody {
+ public:
+  explicit SharedBody(std::string piece) { Add(std::move(piece)); }
+  SharedBody() = default;
+
+  void Add(std::string piece) { Add(std::make_shared<const std::string>(std::move(piece))); }
+  void Add(std::shared_ptr<const std::string> piece) {
+    size_ += piece->size();
+    pieces_.push_back(std::move(piece));
+  }
+
+  size_t size() const { return size_; }
+  const std::vector<std::shared_ptr<const std::string>>& pieces() const { return pieces_; }
+  // Returns the bytes that follow the first `begin` ones in their piece; empty: there are none.
+  std::string_view From(size_t begin) const {
+    for (const std::shared_ptr<const std::string>& piece : pieces_) {
+      if (begin < piece->size()) return std::string_view(*piece).substr(begin);
+      begin -= piece->size();
+    }
+    return {};
+  }
+
+ private:
+  std::vector<std::shared_ptr<const std::string>> pieces_;
+  size_t size_ = 0;
+};
 
 // A request as its header tells it, before the body has come.
 struct HttpRequestHead {
@@ -57,7 +87,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;  // beside the usual ones
   std::string body;
-  std::shared_ptr<const std::string> shared_body = {};  // in place of `body`, which is then empty
+  std::shared_ptr<const SharedBody> shared_body = {};  // in place of `body`, which is then empty
   // For the access log: of an error its code and the field at fault, else what was used.
   std::string reason = {};
   std::string param = {};

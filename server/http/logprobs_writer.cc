@@ -56,7 +56,6 @@ void AppendTokenText(std::string& out, ApiKind kind, std::string_view bytes) {
 }
 
 void AppendPromptLogprobs(std::string& out, absl::Span<const TokenDetail> prompt, int32_t top) {
-  out += '[';
   for (const TokenDetail& detail : prompt) {
     if (out.back() != '[') out += ',';
     if (!detail.logprob) {
@@ -84,7 +83,6 @@ void AppendPromptLogprobs(std::string& out, absl::Span<const TokenDetail> prompt
     }
     out += '}';
   }
-  out += ']';
 }
 
 void LogprobsWriter::Add(const TokenDetail& detail) {

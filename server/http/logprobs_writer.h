@@ -17,8 +17,8 @@ namespace millrace {
 // Bytes that are not UTF-8 are written as OpenAI does: \xNN, after "bytes:" in completions.
 void AppendTokenText(std::string& out, ApiKind kind, std::string_view bytes);
 
-// Appends vLLM's `prompt_logprobs`: for each token of an echoed prompt an object of its likeliest
-// `top` alternatives and itself, by their ids; null for the first.
+// Appends elements of vLLM's `prompt_logprobs` to an open array: for each token of an echoed prompt
+// an object of its likeliest `top` alternatives and itself, by their ids; null for the first.
 void AppendPromptLogprobs(std::string& out, absl::Span<const TokenDetail> prompt, int32_t top);
 
 // The log-probabilities of one choice: all of them, or a stream's chunk by chunk.

@@ -184,7 +184,7 @@ void MessagesAnswer::End(const Finish& finish, std::string& body) {
   body += "}\n\n";
 }
 
-std::shared_ptr<const std::string> MessagesAnswer::Whole(const Finish& finish) {
+std::shared_ptr<const SharedBody> MessagesAnswer::Whole(const Finish& finish) {
   std::string out;
   AppendMessageHead(out, id(), model());
   for (const AnswerBlock& block : blocks()) {
@@ -196,7 +196,7 @@ std::shared_ptr<const std::string> MessagesAnswer::Whole(const Finish& finish) {
   out += ',';
   AppendMessagesUsage(out, finish.usage);
   out += '}';
-  return std::make_shared<const std::string>(std::move(out));
+  return std::make_shared<const SharedBody>(std::move(out));
 }
 
 HttpResponse MessagesAnswer::Refusal(const ApiError& error) {

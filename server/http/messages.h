@@ -37,7 +37,7 @@ class MessagesAnswer : public BlockAnswer {
   void Delta(const AnswerBlock& block, std::string_view text, std::string& body) override;
   void Close(const AnswerBlock& block, bool complete, std::string& body) override;
   void End(const Finish& finish, std::string& body) override;
-  std::shared_ptr<const std::string> Whole(const Finish& finish) override;
+  std::shared_ptr<const SharedBody> Whole(const Finish& finish) override;
   HttpResponse Refusal(const ApiError& error) override;
   void Break(const ApiError& error, std::string& body) override;
 };

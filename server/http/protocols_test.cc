@@ -227,6 +227,32 @@ TEST_F(ProtocolsTest, AnItemThatIsCutOffIsIncomplete) {
   }
 }
 
+// What a response repeats of a long request stands in the answer and in the store without a copy.
+TEST_F(ProtocolsTest, ALongRequestIsRepeatedWhole) {
+  const std::string instructions(400'000, 'i');
+  Json ask = {{"input", "q"}, {"instructions", instructions}};
+  const Json whole = Post("/v1/responses", ask.dump());
+  EXPECT_EQ(whole["instructions"], instructions);
+  EXPECT_EQ(whole["output"][2]["arguments"], "{\"a\":1}");
+  ask["stream"] = true;
+  const std::string body = Ask("POST", "/v1/responses", ask.dump()).body;
+  Json last;
+  size_t events = 0;
+  for (size_t at = 0; (at = body.find("data: ", at)) != body.npos; ++events) {
+    const size_t end = body.find("\n\n", at);
+    last = Json::parse(body.substr(at + 6, end - at - 6));
+    EXPECT_EQ(last["sequence_number"], events);
+    EXPECT_EQ(last.value("response", whole)["instructions"], instructions);
+    at = end;
+  }
+  EXPECT_EQ(last["type"], "response.completed");
+  EXPECT_GT(events, 10u);
+  for (const Json& response : {whole, last["response"]}) {
+    const std::string path = "/v1/responses/" + response["id"].get<std::string>();
+    EXPECT_EQ(Json::parse(Ask("GET", path, "").body), response);
+  }
+}
+
 TEST_F(ProtocolsTest, ResponsesAreKeptAndGoneOnFrom) {
   const Json first = Post("/v1/responses", R"({"input": "q", "instructions": "i"})");
   EXPECT_EQ(first["status"], "completed");

@@ -14,6 +14,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/request.h"
+#include "server/http/http_message.h"
 
 namespace millrace {
 
@@ -28,8 +29,8 @@ using Turn = std::shared_ptr<const TurnMessages>;
 
 struct StoredResponse {
   std::string id;
-  std::string owner;                        // the tenant, or the credential, that it was made with
-  std::shared_ptr<const std::string> json;  // the response, as it was sent
+  std::string owner;                       // the tenant, or the credential, that it was made with
+  std::shared_ptr<const SharedBody> json;  // the response, as it was sent
   std::vector<Turn> turns;  // of the conversation, without instructions, up to its own answer
 };
 
@@ -60,7 +61,7 @@ class ResponseStore {
   struct Kept {
     std::string id;
     Owner* owner = nullptr;
-    std::shared_ptr<const std::string> json;
+    std::shared_ptr<const SharedBody> json;
     size_t bytes = 0;      // without those of its turns
     Node* last = nullptr;  // null: no turns
   };

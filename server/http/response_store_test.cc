@@ -17,7 +17,7 @@ StoredResponse Response(std::string id, std::string owner, size_t bytes = 0,
                         std::vector<Turn> turns = {}) {
   return {.id = std::move(id),
           .owner = std::move(owner),
-          .json = std::make_shared<const std::string>(bytes, 'x'),
+          .json = std::make_shared<const SharedBody>(std::string(bytes, 'x')),
           .turns = std::move(turns)};
 }
 

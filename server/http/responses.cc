@@ -12,8 +12,9 @@
 namespace millrace {
 namespace {
 
-// A response has about so many bytes beside what it repeats of the request.
-constexpr size_t kTypicalBytes = 1024;
+// What a response repeats of its request is not copied if it has more bytes than these, and a poll
+// returns about as many of it.
+constexpr size_t kLongBytes = 64 << 10;
 
 std::string_view Prefix(const AnswerBlock& block) {
   switch (block.kind) {
@@ -45,7 +46,7 @@ ResponsesAnswer::ResponsesAnswer(ResponsesRequest request, std::vector<Turn> tur
                                  std::string owner, std::shared_ptr<ResponseStore> store,
                                  Engine& engine, const Wake& wake)
     : BlockAnswer(std::move(request.api), std::move(id), engine, wake),
-      shown_(std::move(request.shown)),
+      shown_(std::make_shared<const std::string>(std::move(request.shown))),
       namespaces_(std::move(request.namespaces)),
       owner_(std::move(owner)),
       store_(request.store ? std::move(store) : nullptr),
@@ -104,9 +105,7 @@ void ResponsesAnswer::AppendItem(std::string& out, const AnswerBlock& block, boo
   out += '}';
 }
 
-// `finish` is null while the answer is in progress.
-void ResponsesAnswer::AppendResponse(std::string& out, std::string_view status,
-                                     const Finish* finish) const {
+void ResponsesAnswer::AppendHead(std::string& out, std::string_view status) const {
   out += R"({"id":)";
   AppendJsonString(out, id());
   out += StrCat(R"(,"object":"response","created_at":)", created(), R"(,"status":)");
@@ -115,10 +114,11 @@ void ResponsesAnswer::AppendResponse(std::string& out, std::string_view status,
   out += status == "incomplete" ? R"({"reason":"max_output_tokens"})" : "null";
   out += R"(,"model":)";
   AppendJsonString(out, model());
-  // These may be most of the response, which then does not grow by doubling.
-  out.reserve(out.size() + shown_.size() + kTypicalBytes);
   out += ',';
-  out += shown_;
+}
+
+void ResponsesAnswer::AppendTail(std::string& out, std::string_view status,
+                                 const Finish* finish) const {
   out += R"(,"output":[)";
   if (finish != nullptr) {
     for (const AnswerBlock& block : blocks()) {
@@ -136,11 +136,57 @@ void ResponsesAnswer::AppendResponse(std::string& out, std::string_view status,
   out += '}';
 }
 
+std::shared_ptr<const SharedBody> ResponsesAnswer::Response(std::string_view status,
+                                                            const Finish* finish) const {
+  std::string text;
+  AppendHead(text, status);
+  auto response = std::make_shared<SharedBody>();
+  if (shown_->size() > kLongBytes) {
+    response->Add(std::exchange(text, {}));
+    response->Add(shown_);
+  } else {
+    text += *shown_;
+  }
+  AppendTail(text, status, finish);
+  response->Add(std::move(text));
+  return response;
+}
+
+void ResponsesAnswer::Append(const SharedBody& response, std::string& body) {
+  for (const std::shared_ptr<const std::string>& piece : response.pieces()) {
+    if (piece != shown_) {
+      body += *piece;
+      continue;
+    }
+    events_.Add(std::exchange(body, {}));
+    events_.Add(piece);
+  }
+}
+
+Answer::State ResponsesAnswer::Poll(HttpResponse& response, std::string& body) {
+  if (shown_->size() <= kLongBytes) return BlockAnswer::Poll(response, body);
+  if (events_.size() == 0) {
+    std::string last;
+    state_ = BlockAnswer::Poll(response, last);
+    events_.Add(std::move(last));
+    if (events_.size() == 0) return state_;
+    // More may have come, and woken the connection, by when the last of these is returned.
+    if (state_ == State::kWaiting || state_ == State::kPause) state_ = State::kChunk;
+  }
+  const std::string_view some = events_.From(polled_).substr(0, kLongBytes);
+  body += some;
+  polled_ += some.size();
+  if (polled_ < events_.size()) return State::kChunk;
+  events_ = SharedBody();
+  polled_ = 0;
+  return state_;
+}
+
 void ResponsesAnswer::Begin(std::string& body) {
   for (std::string_view name : {"response.created", "response.in_progress"}) {
     BeginEvent(body, name);
     body += R"(,"response":)";
-    AppendResponse(body, "in_progress", nullptr);
+    Append(*Response("in_progress", nullptr), body);
     body += "}\n\n";
   }
 }
@@ -202,22 +248,21 @@ void ResponsesAnswer::Close(const AnswerBlock& block, bool complete, std::string
 }
 
 void ResponsesAnswer::End(const Finish& finish, std::string& body) {
-  std::string response;
-  AppendResponse(response, StatusOf(finish), &finish);
+  std::shared_ptr<const SharedBody> response = Response(StatusOf(finish), &finish);
   BeginEvent(body, StrCat("response.", StatusOf(finish)));
-  body += StrCat(R"(,"response":)", response, "}\n\n");
-  Keep(std::make_shared<const std::string>(std::move(response)));
+  body += R"(,"response":)";
+  Append(*response, body);
+  body += "}\n\n";
+  Keep(std::move(response));
 }
 
-std::shared_ptr<const std::string> ResponsesAnswer::Whole(const Finish& finish) {
-  std::string json;
-  AppendResponse(json, StatusOf(finish), &finish);
-  auto response = std::make_shared<const std::string>(std::move(json));
+std::shared_ptr<const SharedBody> ResponsesAnswer::Whole(const Finish& finish) {
+  std::shared_ptr<const SharedBody> response = Response(StatusOf(finish), &finish);
   Keep(response);
   return response;
 }
 
-void ResponsesAnswer::Keep(std::shared_ptr<const std::string> json) {
+void ResponsesAnswer::Keep(std::shared_ptr<const SharedBody> json) {
   if (store_ == nullptr) return;
   ChatMessage answer{.role = "assistant"};
   for (const AnswerBlock& block : blocks()) {

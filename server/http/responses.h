@@ -44,13 +44,14 @@ class ResponsesAnswer : public BlockAnswer {
                   const Wake& wake);
 
  private:
+  State Poll(HttpResponse& response, std::string& body) override;
   std::string_view call_id_prefix() const override { return "call_"; }
   void Begin(std::string& body) override;
   void Open(const AnswerBlock& block, std::string& body) override;
   void Delta(const AnswerBlock& block, std::string_view text, std::string& body) override;
   void Close(const AnswerBlock& block, bool complete, std::string& body) override;
   void End(const Finish& finish, std::string& body) override;
-  std::shared_ptr<const std::string> Whole(const Finish& finish) override;
+  std::shared_ptr<const SharedBody> Whole(const Finish& finish) override;
   HttpResponse Refusal(const ApiError& error) override;
   void Break(const ApiError& error, std::string& body) override;
 
@@ -59,16 +60,26 @@ class ResponsesAnswer : public BlockAnswer {
   std::string ItemId(const AnswerBlock& block) const;
   void AppendContent(std::string& out, const AnswerBlock& block, bool whole) const;
   void AppendItem(std::string& out, const AnswerBlock& block, bool whole, bool complete) const;
-  void AppendResponse(std::string& out, std::string_view status, const Finish* finish) const;
-  void Keep(std::shared_ptr<const std::string> json);
+  // Returns the response as an object. `finish` is null while the answer is in progress.
+  std::shared_ptr<const SharedBody> Response(std::string_view status, const Finish* finish) const;
+  void AppendHead(std::string& out, std::string_view status) const;
+  void AppendTail(std::string& out, std::string_view status, const Finish* finish) const;
+  // Appends a response to a stream's events.
+  void Append(const SharedBody& response, std::string& body);
+  void Keep(std::shared_ptr<const SharedBody> json);
 
-  const std::string shown_;
+  const std::shared_ptr<const std::string> shown_;
   const Namespaces namespaces_;
   const std::string owner_;
   const std::shared_ptr<ResponseStore> store_;
   std::vector<Turn> turns_;
   std::vector<ChatMessage> messages_;  // of the request, and at the end its answer
   int64_t sequence_ = 0;
+  // Of a stream: events with a long shown_ in them, which no poll has returned whole, and then the
+  // state to return.
+  SharedBody events_;
+  size_t polled_ = 0;  // of their bytes
+  State state_ = State::kWaiting;
 };
 
 }  // namespace millrace

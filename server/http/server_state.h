@@ -17,6 +17,7 @@
 #include "server/http/api.h"
 #include "server/http/http_metrics.h"
 #include "server/http/http_server.h"
+#include "server/http/place_queue.h"
 #include "server/tls/transport.h"
 
 namespace millrace {
@@ -46,10 +47,10 @@ struct ServerState {
   const Clock& clock;     // for how long they have waited
   const TransportRules& transport_rules;
   std::atomic<size_t> connections{0};
-  std::atomic<size_t> closed{0};         // of them, those that wait for their last handlers
-  BodyBudget bodies;                     // of requests being read
-  std::atomic<size_t> wanted_places{0};  // connections that wait for large_bodies
-  TenantBudget large_bodies;             // from their first byte until they have been parsed
+  std::atomic<size_t> closed{0};  // of them, those that wait for their last handlers
+  BodyBudget bodies;              // of requests being read
+  PlaceQueue waiting_bodies;      // those that wait for large_bodies
+  TenantBudget large_bodies;      // from their first byte until they have been parsed
   std::atomic<bool> stopping{false};
   const uint64_t lane_seed;  // nobody can know who shares a lane
   // A large body does not hold up those that are less so, and none holds up the metrics.

@@ -39,8 +39,9 @@ class TurnsTest : public testing::Test, protected TestEndpoint {
   }
 
   // A large body, whose text consists of this letter.
-  static std::string Body(char letter) {
-    return StrCat(R"({"prompt": ")", std::string(HttpLimits().large_body_bytes, letter), "\"}");
+  static std::string Body(char letter, size_t times = 1) {
+    return StrCat(R"({"prompt": ")", std::string(HttpLimits().large_body_bytes * times, letter),
+                  "\"}");
   }
   // The beginning of a request with a body of so many bytes, which is to follow.
   static std::string HeadOf(size_t bytes, const std::string& headers) {
@@ -129,6 +130,23 @@ TEST_F(TurnsTest, ALargeBodyIsReadWhenThereIsPlaceForIt) {
   EXPECT_EQ(first.Read().status, 200);
   second.Send(Body('a'));
   EXPECT_EQ(second.Read().status, 200);
+}
+
+TEST_F(TurnsTest, ABodyThatWaitsIsNotOvertakenByASmallerOneOfItsTenant) {
+  const uint64_t body = Body('a').size();
+  Begin({.large_bodies_bytes = 5 * body, .place_timeout = absl::InfiniteDuration()});
+  AddTenants();
+  RawClient first(port()), second(port()), third(port());
+  const std::string headers = "Authorization: Bearer a\r\n";
+  first.Request("POST", "/v1/completions", Body('a'), headers);
+  entered_.get_future().wait();
+  second.Request("POST", "/v1/completions", Body('b', 2), headers);  // for which there is no place
+  EXPECT_EQ(Ask("GET", "/livez").status, 200);                       // the only thread has seen it
+  third.Request("POST", "/v1/completions", Body('c'), headers);      // for which there is
+  EXPECT_EQ(Ask("GET", "/livez").status, 200);
+  gate_.set_value();
+  for (RawClient* client : {&first, &second, &third}) EXPECT_EQ(client->Read().status, 200);
+  EXPECT_EQ(Served(), (std::vector<std::string>{"a", "b", "c"}));
 }
 
 TEST_F(TurnsTest, ALargeBodyForWhichThereIsNoPlaceInTimeIsRefused) {
