@@ -1,12 +1,16 @@
 """The documents: their links lead somewhere, they name functions that exist, and they keep to their length."""
 import pathlib
 import re
+import sys
 
 import pytest
 
-pytestmark = pytest.mark.deploy
-
 ROOT = pathlib.Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import layers  # noqa: E402
+
+pytestmark = pytest.mark.deploy
 DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not re.match(r"build|[.]", path.relative_to(ROOT).parts[0]))
 CODE_BLOCK = re.compile(r"^```.*?^```", re.M | re.S)
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
@@ -43,6 +47,16 @@ def test_pages_about_the_code_name_functions_that_exist(name, least):
         source = (document.parent / target).read_text()
         for name in text.strip("`").split("::"):
             assert re.search(rf"\b{name}\b", source), f"{target} has no {text}"
+
+
+def test_the_page_about_tests_has_every_layer_and_about_as_many_tests():
+    """The page is dated: its counts are printed anew (scripts/layers.py) when one has grown, or shrunk, by half."""
+    page = (ROOT / "docs" / "testing.md").read_text()
+    for layer, what, count, _ in layers.layers():
+        row = re.search(rf"^\| {re.escape(layer)} \| {what} \| ([0-9,]+) \|", page, re.M)
+        assert row, layer
+        told = int(row[1].replace(",", ""))
+        assert count <= 1.5 * told and told <= 1.5 * count, f"{layer}: {told} in docs/testing.md, {count} in the sources"
 
 
 def test_the_index_of_experiments_lists_every_page():
