@@ -79,12 +79,12 @@ def test_a_folder_explains_itself_on_a_page(document):
         assert words <= 600, f"{words} words; {advice}"
 
 
-@pytest.mark.parametrize("name", ["coming-from-vllm.md", "coming-from-llama-cpp.md", "coming-from-ollama.md"])
+@pytest.mark.parametrize("name", ["coming-from-vllm.md", "coming-from-sglang.md", "coming-from-llama-cpp.md", "coming-from-ollama.md"])
 def test_the_guides_name_settings_that_exist(name):
-    """The second column of a table of flags is Millrace's."""
+    """The second cells of tables: settings that are taken in the place of others. foreign_flags_test compares generated tables."""
     settings = (ROOT / "docs" / "settings.md").read_text()
     known = {f"--{no}{flag}" for optional, flag in re.findall(r"`--(\[no-\])?([a-z0-9-]+)", settings) for no in ("", "no-" if optional else "")}
     rows = re.findall(r"^\| `[^|]*\|([^|]*)\|", (ROOT / "docs" / name).read_text(), re.M)
-    flags = {flag for row in rows for flag in re.findall(r"--[a-z][a-z0-9-]*", row)}
-    assert len(flags) > 10
+    flags = {flag for row in rows for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", row)}
+    assert len(flags) >= 5
     assert flags <= known, flags - known
