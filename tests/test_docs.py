@@ -76,7 +76,7 @@ def test_a_folder_explains_itself_on_a_page(document):
     if document.parent != ROOT:
         advice = "measurements belong to docs/speed.md and docs/accuracy.md, what was tried to docs/experiments/"
         assert lines <= 80, f"{lines} lines; {advice}"
-        assert words <= 600, f"{words} words; {advice}"
+        assert words <= 400, f"{words} words; {advice}"
 
 
 @pytest.mark.parametrize("name", ["coming-from-vllm.md", "coming-from-sglang.md", "coming-from-llama-cpp.md", "coming-from-ollama.md"])
