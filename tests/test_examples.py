@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from conftest import Server
+
 pytestmark = pytest.mark.model
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
@@ -28,8 +30,6 @@ BLOCKS = [pytest.param(block, id=f"{name}-{number}") for name, blocks in example
 @pytest.fixture(scope="module")
 def fake_thinker(tmp_path_factory):
     """The server of the page's own command line, but for its ports."""
-    from conftest import Server
-
     (command,) = [block["code"] for _, blocks in examples() for block in blocks if "millraced --" in block["code"]]
     flags = shlex.split(command)[1:]
     server = Server(tmp_path_factory.mktemp("thinker"), *flags[:flags.index("--http-port")])
