@@ -12,7 +12,6 @@
 #include "engine/engine.h"
 #include "server/console/console_files.h"
 #include "server/http/deferred_answer.h"
-#include "server/http/host_policy.h"
 #include "server/http/json_writer.h"
 #include "server/http/model_json.h"
 
@@ -155,36 +154,6 @@ HttpResponse ConsoleFileResponse(std::string_view path) {
                       {"Cross-Origin-Resource-Policy", "same-origin"},
                       {"Cache-Control", "no-cache"}},
           .body = std::string(file->body)};
-}
-
-bool IsForConsole(std::string_view path) {
-  return path == "/v1/chat/completions" || path == "/v1/completions" || path == "/tokenize" ||
-         path == "/detokenize";
-}
-
-std::optional<ApiError> CheckAdminOrigin(const HttpRequestHead& head) {
-  const bool generates = IsForConsole(head.path);
-  if (!head.origin.has_value()) {
-    if (!generates) return std::nullopt;
-    return HttpError(403, "foreign_origin",
-                     StrCat(head.path,
-                            " at this port is for the console's own page alone; others "
-                            "use --http-port"));
-  }
-  if (head.method == "GET" || head.method == "HEAD" || head.method == "OPTIONS") {
-    return std::nullopt;
-  }
-  const std::optional<Authority> host = Authority::Parse(head.host);
-  const size_t scheme = head.origin->find("://");  // https: of a proxy in front
-  if (host.has_value() && scheme != std::string::npos) {
-    const auto origin = Authority::Parse(std::string_view(*head.origin).substr(scheme + 3));
-    if (origin.has_value() && origin->name == host->name && origin->port == host->port) {
-      return std::nullopt;
-    }
-  }
-  return HttpError(
-      403, "foreign_origin",
-      StrCat("the Origin \"", Printable(*head.origin), "\" is not this listener's own page"));
 }
 
 }  // namespace millrace

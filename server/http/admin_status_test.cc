@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "server/http/all_protocols.h"
 #include "server/http/api.h"
 #include "server/http/scripted_engine_test_util.h"
 
@@ -38,8 +39,9 @@ class AdminTest : public testing::Test {
   int drains_ = 0;
   const Api admin_{frontend_,
                    *HostPolicy::Make("127.0.0.1", {}, false),
-                   {.admin = true, .drain = [this] { ++drains_; }}};
-  const Api public_{frontend_, *HostPolicy::Make("127.0.0.1", {}, false), {}};
+                   {.listener = Listener::kAdmin, .drain = [this] { ++drains_; }},
+                   AllProtocols()};
+  const Api public_{frontend_, *HostPolicy::Make("127.0.0.1", {}, false), {}, AllProtocols()};
 };
 
 TEST_F(AdminTest, ServesThePageHereAlone) {

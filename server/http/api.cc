@@ -1,27 +1,14 @@
 #include "server/http/api.h"
 
 #include <algorithm>
-#include <charconv>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/log.h"
-#include "base/percent.h"
 #include "base/strings.h"
-#include "config/help.h"
-#include "engine/infer_engine.h"
-#include "engine/metrics.h"
-#include "server/http/admin_status.h"
-#include "server/http/deferred_answer.h"
-#include "server/http/embedding.h"
-#include "server/http/generation.h"
-#include "server/http/json_writer.h"
-#include "server/http/kserve.h"
-#include "server/http/messages.h"
-#include "server/http/model_json.h"
-#include "server/http/responses.h"
-#include "server/http/routes.h"
+#include "engine/tenant.h"
+#include "formats/json.h"
 
 namespace millrace {
 namespace {
@@ -56,50 +43,63 @@ bool IsJson(std::string_view content_type) {
          (rest.empty() || rest.front() == ';' || rest.front() == ' ');
 }
 
-HttpResponse JsonResponse(std::string body) { return {.body = std::move(body)}; }
+// KServe's clients say no type, and have tensors in binary behind the JSON.
+bool Allows(BodyMedia media, std::string_view content_type) {
+  if (media == BodyMedia::kAny || IsJson(content_type)) return true;
+  return media == BodyMedia::kJsonOrTensors &&
+         (content_type.empty() || content_type == "application/octet-stream");
+}
 
-std::string TokenizeJson(const TokenizeResult& result, bool strings, int32_t max_model_len) {
-  std::string out = R"({"count":)";
-  AppendJsonNumber(out, static_cast<int64_t>(result.tokens.size()));
-  out += R"(,"max_model_len":)";
-  AppendJsonNumber(out, max_model_len);
-  out += R"(,"tokens":)";
-  AppendJsonNumbers(out, result.tokens);
-  out += R"(,"token_strs":)";
-  if (!strings) {
-    out += "null}";
-    return out;
+// Refuses what changes state, or generates, for any page but the administration's own. HostPolicy
+// lets other pages of this machine ask; a program without an Origin is no page, and may change
+// state, but generates at the public port, which has keys.
+std::optional<ApiError> CheckAdminOrigin(const HttpRequestHead& head, bool generates) {
+  if (!head.origin.has_value()) {
+    if (!generates) return std::nullopt;
+    return HttpError(403, "foreign_origin",
+                     StrCat(head.path,
+                            " at this port is for the console's own page alone; others "
+                            "use --http-port"));
   }
-  out += '[';
-  for (size_t i = 0; i < result.token_strs.size(); ++i) {
-    if (i > 0) out += ',';
-    AppendJsonString(out, result.token_strs[i]);
+  if (head.method == "GET" || head.method == "HEAD" || head.method == "OPTIONS") {
+    return std::nullopt;
   }
-  out += "]}";
-  return out;
+  const std::optional<Authority> host = Authority::Parse(head.host);
+  const size_t scheme = head.origin->find("://");  // https: of a proxy in front
+  if (host.has_value() && scheme != std::string::npos) {
+    const auto origin = Authority::Parse(std::string_view(*head.origin).substr(scheme + 3));
+    if (origin.has_value() && origin->name == host->name && origin->port == host->port) {
+      return std::nullopt;
+    }
+  }
+  return HttpError(
+      403, "foreign_origin",
+      StrCat("the Origin \"", Printable(*head.origin), "\" is not this listener's own page"));
 }
 
 }  // namespace
 
-void BeginEventStream(HttpResponse& response) {
-  response.status = 200;
-  response.content_type = "text/event-stream; charset=utf-8";
-  response.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+Api::Api(Frontend& frontend, HostPolicy hosts, ApiOptions options,
+         std::vector<HttpProtocol> protocols)
+    : frontend_(frontend),
+      options_(std::move(options)),
+      cors_(options_.allowed_origins),
+      protocols_(std::move(protocols)),
+      hosts_(std::make_shared<const HostPolicy>(std::move(hosts))) {
+  for (const HttpProtocol& protocol : protocols_) {
+    for (const HttpEndpoint& endpoint : protocol.endpoints) {
+      if (!endpoint.listeners.Has(options_.listener)) continue;
+      const std::string_view fixed = endpoint.fixed_path();
+      places_.push_back({fixed, fixed.size() < endpoint.path.size(), &endpoint});
+    }
+  }
 }
 
-HttpResponse ErrorResponse(const ApiError& error) {
-  HttpResponse response{
-      .status = error.status, .body = ErrorJson(error), .reason = error.code, .param = error.param};
-  if (error.retry_after) {
-    response.headers.emplace_back("Retry-After", StrCat(RetrySeconds(*error.retry_after)));
-  }
-  // OpenAI's and Anthropic's clients would send the request again, which costs its time once more:
-  // a second try has the deadline of the first, and the same fault.
-  if (error.status == 400 || error.status == 504) {
-    response.headers.emplace_back("x-should-retry", "false");
-  }
-  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  return response;
+std::vector<const HttpEndpoint*> Api::endpoints() const {
+  std::vector<const HttpEndpoint*> endpoints;
+  endpoints.reserve(places_.size());
+  for (const Place& place : places_) endpoints.push_back(place.endpoint);
+  return endpoints;
 }
 
 std::optional<HttpResponse> Api::Check(const HttpRequestHead& head) const {
@@ -108,15 +108,25 @@ std::optional<HttpResponse> Api::Check(const HttpRequestHead& head) const {
   return refusal;
 }
 
-Api::Handler Api::HandlerOf(const HttpRequestHead& head) const {
-  const Route* const route = FindRoute(head);
-  if (route == nullptr) return {.name = "none", .routine = false};
-  if (route->path == kModelsPath) return {.name = "/v1/models/{model}", .routine = false};
-  if (route->path == kKserveModelsPath) {
-    return {.name = route->method == "POST" ? "/v2/models/{model}/infer" : "/v2/models/{model}",
-            .routine = false};
+void Api::ShapeError(std::string_view path, HttpResponse& refusal) const {
+  for (const HttpProtocol& protocol : protocols_) {
+    if (!protocol.errors.has_value() || !protocol.errors->owns(path)) continue;
+    const Json json = Json::parse(refusal.body, nullptr, /*allow_exceptions=*/false);
+    const Json* error = json.is_object() ? FindField(json, "error") : nullptr;
+    const Json* message =
+        error != nullptr && error->is_object() ? FindField(*error, "message") : nullptr;
+    if (message == nullptr || !message->is_string()) return;
+    refusal.body =
+        protocol.errors->body({.status = refusal.status, .message = message->get<std::string>()});
+    return;
   }
-  return {.name = route->path, .routine = route->open || route->path == "/metrics"};
+}
+
+Api::Handler Api::HandlerOf(const HttpRequestHead& head) const {
+  const HttpEndpoint* const endpoint = FindEndpoint(head);
+  if (endpoint == nullptr) return {.name = "none", .routine = false};
+  const Access access = endpoint->access;
+  return {.name = endpoint->path, .routine = access.open() || access.scope() == Scope::kMetrics};
 }
 
 void Api::SetHosts(HostPolicy hosts) {
@@ -125,35 +135,41 @@ void Api::SetHosts(HostPolicy hosts) {
   hosts_.swap(policy);
 }
 
+bool Api::guarded() const {
+  if (options_.listener == Listener::kMetrics) return false;
+  return options_.listener != Listener::kAdmin || frontend_.guards_admin();
+}
+
+bool Api::needs_key() const { return guarded() && !frontend_.Authorize("").ok(); }
+
 // Probes come from where the pod's name is not known, and say nothing that a page could use.
 std::optional<HttpResponse> Api::CheckAccess(const HttpRequestHead& head,
-                                             const Route* route) const {
+                                             const HttpEndpoint* endpoint) const {
   const auto hosts = [this] {
     const std::lock_guard lock(mutex_);
     return hosts_;
   }();
-  const bool open = route != nullptr && route->open;
+  const bool open = endpoint != nullptr && endpoint->access.open();
   const bool allowed_page = cors_.Allows(head);
   if (absl::Status s = hosts->Check(open ? std::string_view() : std::string_view(head.host),
                                     allowed_page ? std::nullopt : head.origin);
       !s.ok()) {
-    return ErrorResponse(ErrorFromStatus(s));
+    return ErrorResponse(s);
   }
-  const bool guarded = !options_.admin || frontend_.guards_admin();
-  if (!guarded || options_.metrics_only || open) return std::nullopt;
+  if (!guarded() || open) return std::nullopt;
   // A browser sends no key with it.
   if (allowed_page && CorsPolicy::IsPreflight(head)) return std::nullopt;
-  const Scope scope = route == nullptr ? Scope::kAny : route->scope();
+  const Scope scope = endpoint == nullptr ? Scope::kAny : endpoint->access.scope();
   if (absl::Status s = frontend_.Authorize(CredentialsOf(head), scope, nullptr); !s.ok()) {
-    return ErrorResponse(ErrorFromStatus(s));
+    return ErrorResponse(s);
   }
   return std::nullopt;
 }
 
 std::optional<HttpResponse> Api::CheckHead(const HttpRequestHead& head) const {
-  const Route* route = FindRoute(head);
-  if (auto refusal = CheckAccess(head, route)) return refusal;
-  if (route == nullptr) {
+  const HttpEndpoint* endpoint = FindEndpoint(head);
+  if (auto refusal = CheckAccess(head, endpoint)) return refusal;
+  if (endpoint == nullptr) {
     return Refusal(404, "unknown_url",
                    StrCat("there is no path ", Printable(head.path), " on this server"));
   }
@@ -162,27 +178,25 @@ std::optional<HttpResponse> Api::CheckHead(const HttpRequestHead& head) const {
     return CorsPolicy::Preflight(head, allow);
   }
   if (head.method == "OPTIONS") return HttpResponse{.status = 204, .headers = {{"Allow", allow}}};
-  if (head.method != route->method && !(head.method == "HEAD" && route->method == "GET")) {
+  if (head.method != endpoint->method && !(head.method == "HEAD" && endpoint->method == "GET")) {
     HttpResponse refusal = Refusal(405, "method_not_allowed",
-                                   StrCat("the method of ", head.path, " is ", route->method,
+                                   StrCat("the method of ", head.path, " is ", endpoint->method,
                                           ", not ", Printable(head.method)));
     refusal.headers.emplace_back("Allow", allow);
     return refusal;
   }
-  if (options_.admin) {
-    if (const auto refusal = CheckAdminOrigin(head)) return ErrorResponse(*refusal);
+  if (options_.listener == Listener::kAdmin) {
+    const bool generates = endpoint->access.scope() == Scope::kInfer;
+    if (const auto refusal = CheckAdminOrigin(head, generates)) return ErrorResponse(*refusal);
   }
-  if (auto refusal = CheckBody(head)) return refusal;
-  if (route->serving) return CheckServing();
+  if (auto refusal = CheckBody(head, endpoint->body)) return refusal;
+  if (endpoint->serving && !frontend_.takes_work()) return NotReady();
   return std::nullopt;
 }
 
-std::optional<HttpResponse> Api::CheckBody(const HttpRequestHead& head) const {
-  // The protocol's clients say no type, and have tensors in binary behind the JSON.
-  const bool tensors =
-      head.path.starts_with(kKserveModelsPath) &&
-      (head.content_type.empty() || head.content_type == "application/octet-stream");
-  if (head.method == "POST" && !IsJson(head.content_type) && !tensors) {
+std::optional<HttpResponse> Api::CheckBody(const HttpRequestHead& head,
+                                           const BodyRule& rule) const {
+  if (!Allows(rule.media, head.content_type)) {
     return Refusal(415, "unsupported_media_type",
                    StrCat("Content-Type is \"", Printable(head.content_type),
                           "\"; allowed: application/json"));
@@ -192,17 +206,13 @@ std::optional<HttpResponse> Api::CheckBody(const HttpRequestHead& head) const {
         415, "unsupported_media_type",
         StrCat("Content-Encoding is \"", Printable(head.content_encoding), "\"; allowed: none"));
   }
-  if (head.content_length.value_or(0) > options_.max_body_bytes) {
-    return Refusal(413, "body_too_large",
-                   StrCat("the body has ", *head.content_length, " bytes; allowed: at most ",
-                          options_.max_body_bytes));
+  const uint64_t most = std::min(options_.max_body_bytes, rule.max_bytes);
+  if (head.content_length.value_or(0) > most) {
+    return Refusal(
+        413, "body_too_large",
+        StrCat("the body has ", *head.content_length, " bytes; allowed: at most ", most));
   }
   return std::nullopt;
-}
-
-std::optional<HttpResponse> Api::CheckServing() const {
-  if (frontend_.takes_work()) return std::nullopt;
-  return NotReady();
 }
 
 HttpResponse Api::NotReady() const {
@@ -212,17 +222,45 @@ HttpResponse Api::NotReady() const {
 }
 
 RequestCost Api::CostOf(const HttpRequestHead& head, size_t body_bytes) const {
-  if (head.path == "/metrics" || head.path == "/openapi.json") return RequestCost::kRendering;
+  const HttpEndpoint* const endpoint = FindEndpoint(head);
+  if (endpoint != nullptr && endpoint->renders) return RequestCost::kRendering;
   return body_bytes > kSmallBytes ? RequestCost::kBody : RequestCost::kSmall;
 }
 
 bool Api::IsOpen(const HttpRequestHead& head) const {
-  const Route* route = FindRoute(head);
-  return route != nullptr && route->open;
+  const HttpEndpoint* const endpoint = FindEndpoint(head);
+  return endpoint != nullptr && endpoint->access.open();
+}
+
+uint64_t Api::MaxBodyBytes(const HttpRequestHead& head) const {
+  const HttpEndpoint* const endpoint = FindEndpoint(head);
+  if (endpoint == nullptr) return options_.max_body_bytes;
+  return std::min(options_.max_body_bytes, endpoint->body.max_bytes);
 }
 
 Handled Api::Handle(const HttpRequestHead& head, const std::string& body, const Wake& wake) const {
-  return FindRoute(head)->handle(*this, head, body, wake);
+  return FindEndpoint(head)->handle({.api = *this, .head = head, .body = body, .wake = wake});
+}
+
+std::string Api::AllowedMethods(std::string_view path) const {
+  std::string methods;
+  for (const Place& place : places_) {
+    if (!place.Has(path)) continue;
+    const std::string_view method = place.endpoint->method;
+    methods += StrCat(method, method == "GET" ? ", HEAD, " : ", ");
+  }
+  return methods + "OPTIONS";
+}
+
+const HttpEndpoint* Api::FindEndpoint(const HttpRequestHead& head) const {
+  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
+  const HttpEndpoint* found = nullptr;
+  for (const Place& place : places_) {
+    if (!place.Has(head.path)) continue;
+    if (place.endpoint->method == method) return place.endpoint;
+    if (found == nullptr) found = place.endpoint;
+  }
+  return found;
 }
 
 std::optional<absl::Time> DeadlineOf(const HttpRequestHead& head) {
@@ -238,13 +276,13 @@ absl::Status Api::SetCaller(const HttpRequestHead& head, std::shared_ptr<const T
     deadline = std::min(deadline.value_or(*by_header), *by_header);
   }
   // The console's page, which has no key to send where the administration needs none.
-  if (options_.admin && !frontend_.guards_admin()) return absl::OkStatus();
+  if (options_.listener == Listener::kAdmin && !guarded()) return absl::OkStatus();
   return frontend_.Authorize(CredentialsOf(head), Scope::kInfer, &tenant);
 }
 
 std::shared_ptr<const Tenant> Api::TenantOf(const HttpRequestHead& head) const {
   std::shared_ptr<const Tenant> tenant;
-  if (options_.admin && !frontend_.guards_admin()) return nullptr;
+  if (options_.listener == Listener::kAdmin && !guarded()) return nullptr;
   if (!frontend_.Authorize(CredentialsOf(head), Scope::kAny, &tenant).ok()) return nullptr;
   return tenant;
 }
@@ -254,159 +292,6 @@ std::string Api::OwnerOf(const HttpRequestHead& head) const {
   std::optional<absl::Time> deadline;
   if (!SetCaller(head, tenant, deadline).ok() || tenant == nullptr) return head.authorization;
   return StrCat("tenant ", tenant->limits().name);
-}
-
-Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,
-                      const Wake& wake) const {
-  absl::StatusOr<ApiRequest> request =
-      ParseApiRequest(kind, body, Defaults(), options_.unknown_fields, options_.auto_tool_choice);
-  if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
-  absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
-  if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
-  if (absl::Status s = SetCaller(head, request->options); !s.ok()) {
-    return ErrorResponse(ErrorFromStatus(s));
-  }
-  return std::make_unique<Generation>(
-      *std::move(request), StrCat(kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-", head.request_id),
-      **engine, wake);
-}
-
-Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const Wake& wake) const {
-  absl::StatusOr<ApiEmbeddingRequest> request =
-      ParseEmbeddingRequest(body, options_.unknown_fields);
-  if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
-  absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
-  if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
-  request->request.id = StrCat("embd-", head.request_id);
-  if (absl::Status s = SetCaller(head, request->request); !s.ok()) {
-    return ErrorResponse(ErrorFromStatus(s));
-  }
-  auto answer = std::make_unique<DeferredAnswer>(wake);
-  auto done = [complete = answer->Completer(), id = request->request.id,
-               model = request->model.empty() ? (*engine)->info().model_name : request->model,
-               base64 = request->base64](const absl::StatusOr<Embeddings>& embeddings) {
-    if (!embeddings.ok()) return complete(ErrorResponse(ErrorFromStatus(embeddings.status())));
-    HttpResponse response = JsonResponse(EmbeddingsJson(id, model, *embeddings, base64));
-    response.tokens = UsedTokens{.prompt = embeddings->prompt_tokens};
-    complete(std::move(response));
-  };
-  answer->WhenDropped((*engine)->Embed(std::move(request->request), std::move(done)));
-  return answer;
-}
-
-Handled Api::Tokenize(const HttpRequestHead& head, const std::string& body,
-                      const Wake& wake) const {
-  absl::StatusOr<ApiTokenizeRequest> parsed = ParseTokenizeRequest(body, options_.unknown_fields);
-  if (!parsed.ok()) return ErrorResponse(ErrorFromStatus(parsed.status()));
-  absl::StatusOr<Engine*> engine = frontend_.FindEngine(parsed->model);
-  if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
-  auto answer = std::make_unique<DeferredAnswer>(wake);
-  const bool strings = parsed->request.return_token_strs;
-  if (absl::Status s = SetCaller(head, parsed->request.tenant, parsed->request.deadline); !s.ok()) {
-    return ErrorResponse(ErrorFromStatus(s));
-  }
-  answer->WhenDropped((*engine)->Tokenize(
-      std::move(parsed->request),
-      [complete = answer->Completer(), strings,
-       length = (*engine)->info().max_model_len](const absl::StatusOr<TokenizeResult>& result) {
-        complete(result.ok() ? JsonResponse(TokenizeJson(*result, strings, length))
-                             : ErrorResponse(ErrorFromStatus(result.status())));
-      }));
-  return answer;
-}
-
-Handled Api::Detokenize(const HttpRequestHead& head, const std::string& body,
-                        const Wake& wake) const {
-  absl::StatusOr<ApiDetokenizeRequest> request =
-      ParseDetokenizeRequest(body, options_.unknown_fields);
-  if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
-  absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
-  if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
-  auto answer = std::make_unique<DeferredAnswer>(wake);
-  DetokenizeRequest detokenize = {.tokens = std::move(request->tokens)};
-  if (absl::Status s = SetCaller(head, detokenize.tenant, detokenize.deadline); !s.ok()) {
-    return ErrorResponse(ErrorFromStatus(s));
-  }
-  answer->WhenDropped((*engine)->Detokenize(
-      std::move(detokenize),
-      [complete = answer->Completer()](const absl::StatusOr<std::string>& text) {
-        if (!text.ok()) return complete(ErrorResponse(ErrorFromStatus(text.status())));
-        std::string out = R"({"prompt":)";
-        AppendJsonString(out, *text);
-        out += '}';
-        complete(JsonResponse(std::move(out)));
-      }));
-  return answer;
-}
-
-Handled Api::Models(const HttpRequestHead& head) const {
-  if (head.path.starts_with(kModelsPath)) {
-    const std::string name = PercentDecoded(head.path.substr(kModelsPath.size()));
-    absl::StatusOr<ServedModel*> model = frontend_.Find(name.empty() ? "/" : name);
-    if (!model.ok() && head.is_anthropic) return MessagesError(ErrorFromStatus(model.status()));
-    if (!model.ok()) return ErrorResponse(ErrorFromStatus(model.status()));
-    std::string out;
-    if (head.is_anthropic) {
-      AppendAnthropicModel(out, {name.empty() ? (*model)->model_name() : name, *model});
-      return JsonResponse(std::move(out));
-    }
-    AppendModel(out, **model, name.empty() ? (*model)->model_name() : name);
-    return JsonResponse(std::move(out));
-  }
-  std::vector<NamedModel> models;
-  for (ServedModel* model : frontend_.models()) {
-    for (const std::string& name : frontend_.names(*model)) models.push_back({name, model});
-  }
-  // Anthropic's pages have 20 models; OpenAI's list has all.
-  const absl::StatusOr<ModelPage> page =
-      PageOfModels(models, head.query, head.is_anthropic ? 20 : models.size());
-  if (!page.ok()) {
-    const ApiError error = ErrorFromStatus(page.status());
-    return head.is_anthropic ? MessagesError(error) : ErrorResponse(error);
-  }
-  if (head.is_anthropic) return JsonResponse(AnthropicModelList(*page));
-  std::string out = R"({"object":"list","data":[)";
-  for (const NamedModel& named : page->models) {
-    if (&named != page->models.data()) out += ',';
-    AppendModel(out, *named.model, named.name);
-  }
-  out += "]}";
-  return JsonResponse(std::move(out));
-}
-
-Handled Api::Info(std::string (*to_json)(ServedModel&)) const {
-  const absl::StatusOr<ServedModel*> model = frontend_.Find("");
-  if (!model.ok()) return ErrorResponse(ErrorFromStatus(model.status()));
-  return JsonResponse(to_json(**model));
-}
-
-Handled Api::Health(bool needs_ready) const {
-  if (!frontend_.live()) {
-    return Refusal(503, "unhealthy",
-                   "there is work and no step finishes, or the device has failed");
-  }
-  if (needs_ready && !frontend_.ready()) return NotReady();
-  const std::vector<std::string> stale =
-      needs_ready ? frontend_.stale_files() : std::vector<std::string>();
-  if (stale.empty()) return JsonResponse(R"({"status":"ok"})");
-  return JsonResponse(StrCat(
-      R"({"status":"ok","detail":"the files of these settings cannot be read, and what was read before stays in force: )",
-      JoinList(stale), R"("})"));
-}
-
-Handled Api::Metrics() const {
-  return HttpResponse{.content_type = std::string(millrace::Metrics::kContentType),
-                      .body = frontend_.metrics().Render()};
-}
-
-Handled Api::SetLog(const std::string& body) const {
-  const std::string_view levels = Trim(body);
-  if (levels.empty()) {
-    return Refusal(400, "invalid_value", "the body is empty; allowed: levels, as http=debug");
-  }
-  if (absl::Status s = SetLogLevels(levels); !s.ok()) return ErrorResponse(ErrorFromStatus(s));
-  return HttpResponse{.content_type = "text/plain; charset=utf-8",
-                      .body = StrCat(LogLevels(), "\n")};
 }
 
 }  // namespace millrace

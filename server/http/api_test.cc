@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/log.h"
+#include "server/http/all_protocols.h"
 #include "server/http/json_reader.h"
 #include "server/http/scripted_engine_test_util.h"
 
@@ -48,10 +49,10 @@ class ApiTest : public testing::Test {
   }
 
   ScriptedFrontend frontend_;
-  const Api api_{frontend_, Hosts(), {}};
+  const Api api_{frontend_, Hosts(), {}, AllProtocols()};
   ScriptedFrontend locked_{"secret"};
-  const Api locked_api_{locked_, Hosts(), {}};
-  const Api admin_{locked_, Hosts(), {.admin = true}};
+  const Api locked_api_{locked_, Hosts(), {}, AllProtocols()};
+  const Api admin_{locked_, Hosts(), {.listener = Listener::kAdmin}, AllProtocols()};
 };
 
 TEST_F(ApiTest, PathsAndMethods) {
@@ -115,7 +116,7 @@ TEST_F(ApiTest, ForeignHostsAndOriginsAreRefusedBeforeAnythingElse) {
 }
 
 TEST_F(ApiTest, AListenerForMetricsHasThemAndProbesAlone) {
-  const Api metrics(locked_, Hosts(), {.metrics_only = true});
+  const Api metrics(locked_, Hosts(), {.listener = Listener::kMetrics}, AllProtocols());
   for (const char* path : {"/metrics", "/livez", "/readyz", "/health"}) {
     EXPECT_EQ(Checked(metrics, Head("GET", path)), 0) << path;
   }
@@ -126,7 +127,7 @@ TEST_F(ApiTest, AListenerForMetricsHasThemAndProbesAlone) {
 }
 
 TEST_F(ApiTest, APreflightOfAnAllowedPageNeedsNoKey) {
-  const Api api(locked_, Hosts(), {.allowed_origins = {"https://app.example"}});
+  const Api api(locked_, Hosts(), {.allowed_origins = {"https://app.example"}}, AllProtocols());
   HttpRequestHead head = Head("OPTIONS", "/v1/completions");
   head.origin = "https://app.example";
   head.cors_method = "POST";

@@ -6,7 +6,6 @@
 #include "engine/metrics.h"
 #include "engine/request_id.h"
 #include "server/guard/listen.h"
-#include "server/http/messages.h"
 
 namespace millrace {
 namespace {
@@ -73,7 +72,7 @@ void Connection::Refuse(const ApiError& error) {
   place_.reset();
   EndWanting();
   HttpResponse refusal = ErrorResponse(error);
-  ShapeError(head_.path, refusal);
+  state_.api.ShapeError(head_.path, refusal);
   Respond(std::move(refusal), false);
 }
 

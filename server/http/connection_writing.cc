@@ -5,7 +5,6 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "server/http/connection.h"
-#include "server/http/messages.h"
 
 namespace millrace {
 namespace {
@@ -62,7 +61,7 @@ std::optional<HttpResponse> Connection::ChargeWhole(const std::string& body) {
   }
   EndWaiting();
   HttpResponse refusal = ErrorResponse(ErrorFromStatus(status));
-  ShapeError(head_.path, refusal);
+  state_.api.ShapeError(head_.path, refusal);
   return refusal;
 }
 

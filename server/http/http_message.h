@@ -1,4 +1,5 @@
-// Requests and answers between the sockets (connection.h) and the API (api.h). No Beast here.
+// Requests and answers between the sockets (connection.h) and the endpoints (endpoint.h). No Beast
+// here.
 #ifndef MILLRACE_SERVER_HTTP_HTTP_MESSAGE_H_
 #define MILLRACE_SERVER_HTTP_HTTP_MESSAGE_H_
 
@@ -12,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "engine/trace.h"
 #include "server/http/api_error.h"
@@ -67,6 +69,8 @@ struct HttpResponse {
 // Returns an error's response, with Retry-After, x-should-retry and WWW-Authenticate where they
 // belong.
 HttpResponse ErrorResponse(const ApiError& error);
+// Returns the response of a status that is not OK.
+HttpResponse ErrorResponse(const absl::Status& status);
 
 // Makes `response` the head of a stream of server-sent events.
 void BeginEventStream(HttpResponse& response);

@@ -9,7 +9,6 @@
 #include "base/strings.h"
 #include "formats/json.h"
 #include "server/http/json_writer.h"
-#include "server/http/kserve.h"
 
 namespace millrace {
 namespace {
@@ -33,15 +32,6 @@ std::string_view ErrorTypeOf(int status) {
     default:
       return status >= 500 ? "api_error" : "invalid_request_error";
   }
-}
-
-std::string ErrorText(const ApiError& error) {
-  std::string out = R"({"type":"error","error":{"type":)";
-  AppendJsonString(out, ErrorTypeOf(error.status));
-  out += R"(,"message":)";
-  AppendJsonString(out, error.message);
-  out += "}}";
-  return out;
 }
 
 // Appends an event's beginning, up to its data's index.
@@ -115,23 +105,23 @@ void AppendBlock(std::string& out, const AnswerBlock& block, bool whole) {
 
 }  // namespace
 
+std::string MessagesErrorJson(const ApiError& error) {
+  std::string out = R"({"type":"error","error":{"type":)";
+  AppendJsonString(out, ErrorTypeOf(error.status));
+  out += R"(,"message":)";
+  AppendJsonString(out, error.message);
+  out += "}}";
+  return out;
+}
+
 HttpResponse MessagesError(const ApiError& error) {
   HttpResponse response = ErrorResponse(error);
-  response.body = ErrorText(error);
+  response.body = MessagesErrorJson(error);
   return response;
 }
 
-void ShapeError(std::string_view path, HttpResponse& refusal) {
-  const bool kserve = IsKservePath(path);
-  const bool messages = path == kMessagesPath || path.starts_with(StrCat(kMessagesPath, "/"));
-  if (!messages && !kserve) return;
-  const Json json = Json::parse(refusal.body, nullptr, /*allow_exceptions=*/false);
-  const Json* error = json.is_object() ? FindField(json, "error") : nullptr;
-  const Json* message =
-      error != nullptr && error->is_object() ? FindField(*error, "message") : nullptr;
-  if (message == nullptr || !message->is_string()) return;
-  const ApiError shaped{.status = refusal.status, .message = message->get<std::string>()};
-  refusal.body = kserve ? KserveError(shaped).body : ErrorText(shaped);
+HttpResponse MessagesError(const absl::Status& status) {
+  return MessagesError(ErrorFromStatus(status));
 }
 
 void MessagesAnswer::Begin(std::string& body) {
@@ -207,7 +197,7 @@ HttpResponse MessagesAnswer::Refusal(const ApiError& error) {
 }
 
 void MessagesAnswer::Break(const ApiError& error, std::string& body) {
-  body += StrCat("event: error\ndata: ", ErrorText(error), "\n\n");
+  body += StrCat("event: error\ndata: ", MessagesErrorJson(error), "\n\n");
 }
 
 }  // namespace millrace

@@ -7,12 +7,12 @@
 
 #include "absl/status/statusor.h"
 #include "server/http/block_answer.h"
+#include "server/http/endpoint.h"
 #include "server/http/openai_request.h"
 
 namespace millrace {
 
-inline constexpr std::string_view kMessagesPath = "/v1/messages";
-inline constexpr std::string_view kCountTokensPath = "/v1/messages/count_tokens";
+HttpProtocol MessagesProtocol();
 
 // Parses a body into what a chat is parsed into. `count`: of count_tokens, which has no fields of
 // sampling. Errors as ParseApiRequest's.
@@ -22,9 +22,8 @@ absl::StatusOr<ApiRequest> ParseMessagesRequest(std::string_view body, bool coun
 
 // Returns an error's response in Anthropic's shape.
 HttpResponse MessagesError(const ApiError& error);
-// Gives a refusal that has OpenAI's shape the one of the protocol that its path belongs to, whether
-// or not there is such a path.
-void ShapeError(std::string_view path, HttpResponse& refusal);
+HttpResponse MessagesError(const absl::Status& status);
+std::string MessagesErrorJson(const ApiError& error);
 
 class MessagesAnswer : public BlockAnswer {
  public:

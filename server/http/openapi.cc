@@ -1,24 +1,24 @@
 #include "server/http/openapi.h"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/strings.h"
 #include "config/help.h"
 #include "engine/request.h"
-#include "server/http/kserve.h"
-#include "server/http/messages.h"
 #include "server/http/openapi_schemas.h"
-#include "server/http/responses.h"
 
 namespace millrace {
 namespace {
 
 using OrderedValue = nlohmann::ordered_json;
 
-// Which routes an error can come from.
+// Which endpoints an error can come from.
 enum class From { kAll, kGuarded, kNamed, kServing };
 
 struct ErrorStatus {
@@ -46,24 +46,26 @@ constexpr ErrorStatus kErrors[] = {
     {504, From::kServing, "The request's time was over before its answer began."},
 };
 
+constexpr std::string_view kOpenAiError = "Error";
+
 // Returns the schema of a path's errors.
-std::string_view ErrorShape(std::string_view path) {
-  if (path.starts_with(kMessagesPath)) return "MessagesError";
-  return IsKservePath(path) ? "KserveError" : "Error";
+std::string_view ErrorSchemaOf(const Api& api, std::string_view path) {
+  for (const HttpProtocol& protocol : api.protocols()) {
+    if (protocol.errors.has_value() && protocol.errors->owns(path)) return protocol.errors->schema;
+  }
+  return kOpenAiError;
+}
+
+// Returns the scope as --keys names it; empty for any.
+std::string_view NameOf(Scope scope) {
+  constexpr std::string_view kNames[kNumScopes] = {"", "infer", "metrics", "admin"};
+  return kNames[static_cast<size_t>(scope)];
 }
 
 OrderedValue Ref(std::string_view kind, std::string_view name) {
   return {{"$ref", StrCat("#/components/", kind, "/", name)}};
 }
 OrderedValue SchemaRef(std::string_view name) { return {{"schema", Ref("schemas", name)}}; }
-
-const ApiOperation* OperationOf(const DocumentedRoute& route) {
-  for (const ApiOperation& operation : ApiOperations()) {
-    const std::string_view fixed = operation.path.substr(0, operation.path.find('{'));
-    if (fixed == route.path && operation.method == route.method) return &operation;
-  }
-  return nullptr;
-}
 
 // "POST /v1/chat/completions" → "post_v1_chat_completions"
 std::string OperationId(std::string_view method, std::string_view path) {
@@ -80,10 +82,14 @@ std::string OperationId(std::string_view method, std::string_view path) {
   return id;
 }
 
-OrderedValue Errors() {
+OrderedValue Errors(const Api& api) {
+  std::vector<std::string_view> shapes = {kOpenAiError};
+  for (const HttpProtocol& protocol : api.protocols()) {
+    if (protocol.errors.has_value()) shapes.push_back(protocol.errors->schema);
+  }
   OrderedValue errors;
   for (const ErrorStatus& error : kErrors) {
-    for (const std::string_view shape : {"Error", "MessagesError", "KserveError"}) {
+    for (const std::string_view shape : shapes) {
       OrderedValue headers = {{"X-Request-Id", Ref("headers", "X-Request-Id")}};
       if (!error.header.empty()) {
         headers[std::string(error.header)] = Ref("headers", error.header);
@@ -112,71 +118,64 @@ OrderedValue EventSchema(std::string_view data) {
   return {{"schema", std::move(schema)}};
 }
 
-OrderedValue Content(const ApiOperation& operation) {
+OrderedValue Content(const OperationDoc& doc) {
   OrderedValue content;
-  if (!operation.response.empty()) content["application/json"] = SchemaRef(operation.response);
-  for (const std::string_view media : SplitList(operation.media)) {
+  if (!doc.response.empty()) content["application/json"] = SchemaRef(doc.response);
+  for (const std::string_view media : SplitList(doc.media)) {
     content[std::string(media)] = {{"schema", {{"type", "string"}}}};
   }
-  if (!operation.stream.empty()) content["text/event-stream"] = EventSchema(operation.stream);
+  if (!doc.stream.empty()) content["text/event-stream"] = EventSchema(doc.stream);
   return content;
 }
 
-bool ComesFrom(const ErrorStatus& error, const DocumentedRoute& route,
-               const ApiOperation& operation) {
-  const bool names_model = operation.response == "ServerInfo" ||
-                           operation.response == "ModelInfo" ||
-                           operation.response == "TokenizerInfo";
+// Returns whether the endpoint wants a key.
+bool IsGuarded(const Api& api, const HttpEndpoint& endpoint) {
+  return api.needs_key() && !endpoint.access.open();
+}
+
+bool ComesFrom(const Api& api, const ErrorStatus& error, const HttpEndpoint& endpoint) {
   switch (error.from) {
     case From::kAll:
       return true;
     case From::kGuarded:
-      return route.needs_key;
+      return IsGuarded(api, endpoint);
     case From::kNamed:
-      return route.serving || names_model || operation.path.find('{') != std::string_view::npos;
+      return endpoint.serving || endpoint.doc.may_be_missing ||
+             endpoint.fixed_path() != endpoint.path;
     case From::kServing:
-      return route.serving;
+      return endpoint.serving;
   }
   return true;
 }
 
-OrderedValue Parameters(const DocumentedRoute& route, const ApiOperation& operation) {
+OrderedValue Parameters(const HttpEndpoint& endpoint) {
   OrderedValue parameters = OrderedValue::array();
-  const size_t begin = operation.path.find('{');
+  const std::string_view path = endpoint.path;
+  const size_t begin = path.find('{');
   if (begin != std::string_view::npos) {
-    const std::string_view name =
-        operation.path.substr(begin + 1, operation.path.find('}') - begin - 1);
+    const std::string_view name = path.substr(begin + 1, path.find('}') - begin - 1);
     parameters.push_back({{"name", name},
                           {"in", "path"},
                           {"required", true},
                           {"schema", {{"type", "string"}, {"minLength", 1}}}});
   }
-  if (operation.path == "/v1/models") {
-    const auto query = [&](const char* name, const char* description, OrderedValue schema) {
-      parameters.push_back({{"name", name},
-                            {"in", "query"},
-                            {"description", description},
-                            {"schema", std::move(schema)}});
-    };
-    query("limit", "The most models: of Anthropic's form 20 by default, of OpenAI's all.",
-          {{"type", "integer"}, {"minimum", 1}, {"maximum", 1000}});
-    query("after_id", "The id of the model behind which the list begins.", {{"type", "string"}});
-    query("before_id", "The id of the model at which the list ends, without after_id.",
-          {{"type", "string"}});
+  if (!endpoint.doc.parameters.empty()) {
+    for (OrderedValue& one : OrderedValue::parse(endpoint.doc.parameters)) {
+      parameters.push_back(std::move(one));
+    }
   }
   parameters.push_back(Ref("parameters", "X-Request-Id"));
-  if (route.serving) parameters.push_back(Ref("parameters", "X-Request-Timeout-Ms"));
+  if (endpoint.serving) parameters.push_back(Ref("parameters", "X-Request-Timeout-Ms"));
   return parameters;
 }
 
-OrderedValue RequestBody(const ApiOperation& operation, const OrderedValue& examples) {
-  if (!operation.body_media.empty()) {
+OrderedValue RequestBody(const OperationDoc& doc, const OrderedValue& examples) {
+  if (!doc.body_media.empty()) {
     return {{"required", true},
-            {"content",
-             {{operation.body_media, {{"schema", {{"type", "string"}, {"minLength", 1}}}}}}}};
+            {"content", {{doc.body_media, {{"schema", {{"type", "string"}, {"minLength", 1}}}}}}}};
   }
-  OrderedValue media = SchemaRef(operation.request);
-  if (const auto list = examples.find(operation.request); list != examples.end()) {
+  OrderedValue media = SchemaRef(doc.request);
+  if (const auto list = examples.find(doc.request); list != examples.end()) {
     size_t number = 0;
     for (const OrderedValue& example : *list)
       media["examples"][StrCat(++number)] = {{"value", example}};
@@ -184,45 +183,40 @@ OrderedValue RequestBody(const ApiOperation& operation, const OrderedValue& exam
   return {{"required", true}, {"content", {{"application/json", std::move(media)}}}};
 }
 
-OrderedValue DescribeRoute(const DocumentedRoute& route, const ApiOperation& operation,
-                           const OrderedValue& examples) {
-  OrderedValue described = {{"operationId", OperationId(route.method, operation.path)},
-                            {"summary", operation.summary},
-                            {"parameters", Parameters(route, operation)}};
-  if (!operation.request.empty() || !operation.body_media.empty()) {
-    described["requestBody"] = RequestBody(operation, examples);
+OrderedValue DescribeEndpoint(const Api& api, const HttpEndpoint& endpoint,
+                              const OrderedValue& examples) {
+  const OperationDoc& doc = endpoint.doc;
+  OrderedValue described = {{"operationId", OperationId(endpoint.method, endpoint.path)},
+                            {"summary", doc.summary},
+                            {"parameters", Parameters(endpoint)}};
+  if (!doc.request.empty() || !doc.body_media.empty()) {
+    described["requestBody"] = RequestBody(doc, examples);
   }
-  const char* const success = operation.path == "/admin/drain" ? "202" : "200";
-  described["responses"][success] = {
-      {"description", operation.summary},
-      {"headers", {{"X-Request-Id", Ref("headers", "X-Request-Id")}}},
-      {"content", Content(operation)}};
-  if (operation.path == kResponsesPath) {
-    for (const std::string_view method : {"get", "delete"}) {
-      described["responses"][success]["links"][std::string(method)] = {
-          {"operationId", StrCat(method, "_v1_responses_response_id")},
-          {"description", "The response is kept, unless store is false."},
-          {"parameters", {{"response_id", "$response.body#/id"}}}};
-    }
-  }
-  const std::string_view shape = ErrorShape(operation.path);
+  OrderedValue& success = described["responses"][StrCat(doc.status)];
+  success = {{"description", doc.summary},
+             {"headers", {{"X-Request-Id", Ref("headers", "X-Request-Id")}}},
+             {"content", Content(doc)}};
+  if (!doc.links.empty()) success["links"] = OrderedValue::parse(doc.links);
+  const std::string_view schema = ErrorSchemaOf(api, endpoint.path);
   for (const ErrorStatus& error : kErrors) {
-    if (!ComesFrom(error, route, operation)) continue;
-    described["responses"][StrCat(error.status)] = Ref("responses", StrCat(shape, error.status));
+    if (!ComesFrom(api, error, endpoint)) continue;
+    described["responses"][StrCat(error.status)] = Ref("responses", StrCat(schema, error.status));
   }
-  if (route.needs_key) {
+  if (IsGuarded(api, endpoint)) {
     described["security"] = OrderedValue::array(
         {{{"bearer", OrderedValue::array()}}, {{"key", OrderedValue::array()}}});
-    if (!route.scope.empty()) described["x-scope"] = route.scope;
+    const std::string_view scope = NameOf(endpoint.access.scope());
+    if (!scope.empty()) described["x-scope"] = scope;
   }
   return described;
 }
 
-OrderedValue Components(UnknownFields unknown) {
+OrderedValue Components(const Api& api) {
   const auto header = [](std::string_view meaning, OrderedValue schema) -> OrderedValue {
     return {{"description", meaning}, {"required", true}, {"schema", std::move(schema)}};
   };
-  OrderedValue components = {{"schemas", OpenApiSchemas(unknown)}, {"responses", Errors()}};
+  OrderedValue components = {{"schemas", OpenApiSchemas(api.options().unknown_fields)},
+                             {"responses", Errors(api)}};
   components["headers"] = {
       {"X-Request-Id", header("The request's id in logs and traces.", {{"type", "string"}})},
       {"Retry-After", header("Seconds.", {{"type", "integer"}, {"minimum", 1}})},
@@ -247,17 +241,14 @@ OrderedValue Components(UnknownFields unknown) {
 
 }  // namespace
 
-std::string OpenApiJson(std::span<const DocumentedRoute> routes, UnknownFields unknown) {
+std::string OpenApiJson(const Api& api) {
   const OrderedValue examples = OpenApiExamples();
   OrderedValue paths = OrderedValue::object();
-  for (const DocumentedRoute& route : routes) {
-    const ApiOperation bare{.path = route.path, .method = route.method, .summary = ""};
-    const ApiOperation* const known = OperationOf(route);
-    const ApiOperation& operation = known != nullptr ? *known : bare;
-    std::string method(route.method);
+  for (const HttpEndpoint* const endpoint : api.endpoints()) {
+    std::string method(endpoint->method);
     std::transform(method.begin(), method.end(), method.begin(),
                    [](char c) { return static_cast<char>(c - 'A' + 'a'); });
-    paths[std::string(operation.path)][method] = DescribeRoute(route, operation, examples);
+    paths[std::string(endpoint->path)][method] = DescribeEndpoint(api, *endpoint, examples);
   }
   const OrderedValue document = {
       {"openapi", "3.1.0"},
@@ -267,8 +258,26 @@ std::string OpenApiJson(std::span<const DocumentedRoute> routes, UnknownFields u
         {"description", "Null means that an optional field is left out."}}},
       {"servers", OrderedValue::array({{{"url", "/"}}})},
       {"paths", std::move(paths)},
-      {"components", Components(unknown)}};
+      {"components", Components(api)}};
   return document.dump();
+}
+
+HttpProtocol OpenApiProtocol() {
+  struct Made {
+    std::once_flag once;
+    std::string json;
+  };
+  const auto made = std::make_shared<Made>();
+  return {.endpoints = {{.method = "GET",
+                         .path = "/openapi.json",
+                         .access = Scope::kAny,
+                         .listeners = {Listener::kPublic, Listener::kAdmin},
+                         .renders = true,
+                         .doc = {.summary = "Returns this document", .response = "OpenApi"},
+                         .handle = [made](const HttpCall& call) -> Handled {
+                           std::call_once(made->once, [&] { made->json = OpenApiJson(call.api); });
+                           return HttpResponse{.body = made->json};
+                         }}}};
 }
 
 }  // namespace millrace

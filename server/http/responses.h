@@ -10,12 +10,13 @@
 
 #include "absl/status/statusor.h"
 #include "server/http/block_answer.h"
+#include "server/http/endpoint.h"
 #include "server/http/openai_request.h"
 #include "server/http/response_store.h"
 
 namespace millrace {
 
-inline constexpr std::string_view kResponsesPath = "/v1/responses";
+HttpProtocol ResponsesProtocol();
 
 // The namespaces of tools that have one, by the names of the tools.
 using Namespaces = std::map<std::string, std::string>;

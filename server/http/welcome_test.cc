@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/json.h"
+#include "server/http/all_protocols.h"
 #include "server/http/api.h"
 #include "server/http/scripted_engine_test_util.h"
 
@@ -61,11 +62,12 @@ TEST(WelcomeTest, ClientsOfJsonGetJson) {
 
 TEST(WelcomeTest, NeedsNoKeyAndSaysThatOthersDo) {
   ScriptedFrontend locked("secret");
-  const Api api(locked, *HostPolicy::Make("127.0.0.1", {}, true), {});
+  const Api api(locked, *HostPolicy::Make("127.0.0.1", {}, true), {}, AllProtocols());
   EXPECT_FALSE(api.Check(Get("*/*")).has_value());
   EXPECT_THAT(WelcomeResponse(Get("*/*"), locked, "").body, HasSubstr("Authorization: Bearer KEY"));
   // A listener for metrics has them and the probes alone.
-  const Api metrics(locked, *HostPolicy::Make("127.0.0.1", {}, true), {.metrics_only = true});
+  const Api metrics(locked, *HostPolicy::Make("127.0.0.1", {}, true),
+                    {.listener = Listener::kMetrics}, AllProtocols());
   EXPECT_EQ(metrics.Check(Get("*/*"))->status, 404);
 }
 
