@@ -158,7 +158,7 @@ void Connection::Continue() {
 // Bodies are charged as they come. One that has come whole is about to be answered.
 void Connection::OnBodyBytes() {
   const uint64_t bytes = parser_->get().body().size();
-  if (bytes > state_.api.options().max_body_bytes) {
+  if (bytes > state_.api.MaxBodyBytes(head_)) {
     return Refuse(HttpError(413, "body_too_large", "the body is too large"));
   }
   if (parser_->is_done() && !charge_) return;
@@ -194,7 +194,7 @@ bool Connection::FindPlace(uint64_t bytes) {
   const TenantShare lane = state_.TurnOf(tenant, AddressKey(socket_.peer().address()));
   place_.emplace(state_.large_bodies, StrCat(lane.id));
   // A body in chunks does not say how much it will be.
-  const uint64_t most = head_.content_length.value_or(state_.api.options().max_body_bytes);
+  const uint64_t most = head_.content_length.value_or(state_.api.MaxBodyBytes(head_));
   if (place_->Take(most).ok()) return true;
   place_.reset();
   return false;

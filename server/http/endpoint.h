@@ -78,10 +78,13 @@ enum class BodyMedia {
 };
 
 struct BodyRule {
+  // A longer body must be asked for: it takes memory that others wait for before it is read, and
+  // probes would take it without a key.
+  static constexpr uint64_t kSmallBodyBytes = 64 << 10;
   static constexpr uint64_t kListenersLimit = std::numeric_limits<uint64_t>::max();
 
   BodyMedia media = BodyMedia::kAny;
-  uint64_t max_bytes = kListenersLimit;  // the limit of the listener holds as well
+  uint64_t max_bytes = kSmallBodyBytes;  // the limit of the listener holds as well
 };
 
 // What /openapi.json says of an endpoint, where it does not follow from the other members. Schemas
@@ -125,7 +128,7 @@ inline HttpEndpoint InferenceEndpoint(std::string_view path, const OperationDoc&
           .access = Scope::kInfer,
           .listeners = listeners,
           .serving = true,
-          .body = {.media = BodyMedia::kJson},
+          .body = {.media = BodyMedia::kJson, .max_bytes = BodyRule::kListenersLimit},
           .doc = doc,
           .handle = std::move(handle)};
 }
