@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "server/http/endpoint.h"
+#include "server/http/api/endpoint.h"
 
 namespace millrace {
 

@@ -14,10 +14,10 @@
 
 #include "base/strings.h"
 #include "server/http/all_protocols.h"
-#include "server/http/api.h"
-#include "server/http/endpoint.h"
-#include "server/http/http_server.h"
+#include "server/http/api/api.h"
+#include "server/http/api/endpoint.h"
 #include "server/http/scripted_engine_test_util.h"
+#include "server/http/transport/http_limits.h"
 
 namespace millrace {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "base/fuzz_test_util.h"
 #include "server/http/all_protocols.h"
-#include "server/http/api.h"
+#include "server/http/api/api.h"
 #include "server/http/http_server.h"
 #include "server/http/scripted_engine_test_util.h"
-#include "server/http/wire.h"
+#include "server/http/transport/wire.h"
 
 namespace {
 

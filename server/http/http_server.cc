@@ -12,13 +12,13 @@
 #include "base/strings.h"
 #include "server/guard/acceptor.h"
 #include "server/http/all_protocols.h"
-#include "server/http/api.h"
-#include "server/http/connection.h"
-#include "server/http/host_policy.h"
-#include "server/http/http_metrics.h"
-#include "server/http/io_thread.h"
-#include "server/http/server_state.h"
-#include "server/http/wire.h"
+#include "server/http/api/api.h"
+#include "server/http/api/host_policy.h"
+#include "server/http/transport/connection.h"
+#include "server/http/transport/http_metrics.h"
+#include "server/http/transport/io_thread.h"
+#include "server/http/transport/server_state.h"
+#include "server/http/transport/wire.h"
 
 namespace millrace {
 namespace {
