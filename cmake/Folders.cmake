@@ -110,7 +110,20 @@ millrace_folder(server          SEES base config formats plan hub/hub.h hub/cach
 millrace_folder(server/console  SEES                               USES)
 # The two endpoints of the Open Inference Protocol share server/kserve.
 millrace_folder(server/kserve   SEES ${_endpoint} executors/tensor_model.h USES absl)
-millrace_folder(server/http     SEES ${_endpoint} server/console server/guard server/kserve server/tls executors/tensor_model.h formats/exact_json.h formats/json.h text/utf8.h text/grammar USES absl boost crypto json prometheus)
+# Of the HTTP endpoint, api/ has what endpoints are and what is checked before one is called, protocols (openai/, messages/,
+# responses/, kserve/, admin/, openapi/) register theirs, and transport/ calls them without knowing any. The folder itself joins them.
+set(_http ${_endpoint} formats/exact_json.h formats/json.h server/http/api server/http/json)
+millrace_folder(server/http           SEES ${_http} server/guard server/http server/tls USES absl boost json prometheus)
+millrace_folder(server/http/json      SEES base config engine formats/exact_json.h formats/json.h text/utf8.h USES absl json)
+millrace_folder(server/http/api       SEES ${_http} TESTS server/http USES absl)
+millrace_folder(server/http/openai    SEES ${_http} text/grammar text/utf8.h TESTS server/http USES absl json)
+millrace_folder(server/http/messages  SEES ${_http} server/http/openai USES absl json)
+millrace_folder(server/http/responses SEES ${_http} server/http/openai USES absl json)
+millrace_folder(server/http/kserve    SEES ${_http} executors/tensor_model.h server/kserve TESTS server/http USES absl)
+millrace_folder(server/http/openapi   SEES ${_http} server/http/openai TESTS server/http USES absl json)
+# /v1/models has errors of Anthropic's shape for its clients.
+millrace_folder(server/http/admin     SEES ${_http} server/console server/http/messages TESTS server/http USES absl json)
+millrace_folder(server/http/transport SEES ${_http} server/guard server/tls TESTS server/http USES absl boost prometheus)
 # TLS sees sockets and bytes: no protocol above it.
 millrace_folder(server/tls      SEES base                          USES absl boost crypto prometheus)
 # The guard sees bytes: no protocol but HTTP/2's frames, and no server.

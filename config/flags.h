@@ -13,8 +13,8 @@ namespace millrace {
 
 // Flags that print something instead of serving, without their dashes.
 inline constexpr std::string_view kPrintFlags[] = {
-    "help",           "help-all",      "version",         "print-settings-table",
-    "print-man-page", "print-kernels", "print-completion"};
+    "help",           "help-all",      "version",          "print-settings-table",
+    "print-man-page", "print-kernels", "print-completion", "print-foreign-flags"};
 
 // Reads `--name value`, `--name=value`, and for switches `--name`, `--no-name`, `--name=true`; `-m`
 // for --model; and one argument without a flag, which is the model; behind it the prompt of `chat`.

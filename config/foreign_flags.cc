@@ -290,7 +290,43 @@ const std::vector<Row>& Rows() {
   return *rows;
 }
 
+// Returns what becomes of the row's flags, in two cells.
+std::string MarkdownCells(const Row& row) {
+  switch (row.kind) {
+    case ForeignKind::kSame:
+      return StrCat("`--", row.text, "` | the same");
+    case ForeignKind::kAlways:
+      return StrCat("taken | ", row.text);
+    case ForeignKind::kHint:
+      return StrCat("refused | ", row.text);
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string ForeignFlagsMarkdown(std::string_view origin) {
+  std::string table = StrCat("| ", origin, " | Millrace | |\n|---|---|---|\n");
+  for (const Row& row : Rows()) {
+    const bool both = row.origin == kBoth && origin != kSglang;
+    if (row.origin != origin && !both) continue;
+    std::string names;
+    for (const std::string_view name : SplitList(row.names, ' ')) {
+      names += StrCat(names.empty() ? "`" : ", `", name, "`");
+    }
+    table += StrCat("| ", names, " | ", MarkdownCells(row), " |\n");
+  }
+  return table;
+}
+
+std::string AllForeignFlagsMarkdown() {
+  std::string tables;
+  for (const std::string_view origin : {kVllm, kSglang, kLlama}) {
+    tables += StrCat("<!-- flags of ", origin, " -->\n", ForeignFlagsMarkdown(origin),
+                     "<!-- /flags of ", origin, " -->\n");
+  }
+  return tables;
+}
 
 const std::vector<ForeignFlag>& ForeignFlags() {
   static const std::vector<ForeignFlag>* const flags = [] {

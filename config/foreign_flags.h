@@ -28,6 +28,14 @@ const std::vector<ForeignFlag>& ForeignFlags();
 // Returns the flag that is written so, with - or _ between its words; null if it is no foreign one.
 const ForeignFlag* FindForeignFlag(std::string_view written);
 
+// Returns the flags of "vLLM", "SGLang" or "llama.cpp" as the Markdown table that the documents
+// have between "<!-- flags of vLLM -->" and "<!-- /flags of vLLM -->", a row for those that have
+// one answer.
+std::string ForeignFlagsMarkdown(std::string_view origin);
+
+// Returns all three tables between their markers: the output of --print-foreign-flags.
+std::string AllForeignFlagsMarkdown();
+
 }  // namespace millrace
 
 #endif  // MILLRACE_CONFIG_FOREIGN_FLAGS_H_

@@ -83,6 +83,8 @@ std::string HelpText(Command command) {
          "  --help, --help-all, --version\n"
          "  --print-settings-table\n"
          "      this list as a Markdown table\n"
+         "  --print-foreign-flags\n"
+         "      what becomes of other servers' flags, as Markdown tables\n"
          "  --print-man-page\n"
          "      this list as a manual page\n"
          "  --print-completion SHELL\n"

@@ -12,6 +12,7 @@
 #include "config/commands.h"
 #include "config/completion.h"
 #include "config/flags.h"
+#include "config/foreign_flags.h"
 #include "config/help.h"
 #include "config/man_page.h"
 #include "config/node_checks.h"
@@ -445,6 +446,7 @@ absl::StatusOr<std::string> TextToPrint(Command command,
   if (Holds(arguments, "--help") || Holds(arguments, "-h")) return ShortHelpText(command);
   if (Holds(arguments, "--version")) return VersionText();
   if (Holds(arguments, "--print-settings-table")) return SettingsTableMarkdown();
+  if (Holds(arguments, "--print-foreign-flags")) return AllForeignFlagsMarkdown();
   if (Holds(arguments, "--print-man-page")) return ManPage();
   const auto completion = std::find(arguments.begin(), arguments.end(), "--print-completion");
   if (completion != arguments.end()) {

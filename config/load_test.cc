@@ -585,6 +585,7 @@ TEST_F(LoadTest, WhatIsPrintedInsteadOfServing) {
   EXPECT_THAT(print({"--threads=x", "-h"}), HasSubstr("Usage: millraced"));
   EXPECT_THAT(print({"--version"}), testing::MatchesRegex("millraced [0-9.]+\n"));
   EXPECT_THAT(print({"--print-settings-table"}), StartsWith("| setting |"));
+  EXPECT_THAT(print({"--print-foreign-flags"}), StartsWith("<!-- flags of vLLM -->\n| vLLM |"));
   EXPECT_EQ(print({"--threads=1"}), "");
   EXPECT_EQ(LoadSettings({"--threads=x", "--print-kernels"}, {})->command, Command::kPrintKernels);
 }

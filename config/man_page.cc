@@ -81,6 +81,9 @@ Print the commands and the settings that most need, all settings, or the version
 \fB\-\-print\-settings\-table\fR
 Print the settings as a Markdown table.
 .TP
+\fB\-\-print\-foreign\-flags\fR
+Print what becomes of other servers' flags, as Markdown tables.
+.TP
 \fB\-\-print\-man\-page\fR
 Print this page.
 .TP

@@ -27,8 +27,8 @@ SOURCES = {
     "text_tools": ["text/tools/*.cc"],
     "server_guard": [],
     "server_guard_first_bytes": [],
-    "server_http": ["server/http/routes.cc", "server/http/wire.cc", "server/http/host_policy.cc", "server/http/cors.cc"],
-    "server_http_body": ["server/http/*.cc", "engine/sampling_table.h"],
+    "server_http": ["server/http/*/*_protocol.cc", "server/http/kserve/kserve.cc", "server/http/transport/wire.cc", "server/http/api/host_policy.cc", "server/http/api/cors.cc"],
+    "server_http_body": ["server/http/*/*.cc", "engine/sampling_table.h"],
     "server_grpc": ["executors/tensor_model.cc", "server/grpc/*.cc"],
     "server_grpc_bounds": [],
 }

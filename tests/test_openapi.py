@@ -1,6 +1,6 @@
 """Holds /openapi.json to the running server: its routes, its events, and whatever schemathesis thinks of.
 
-server/http/openapi_test.cc compares the documented fields with those that the readers of requests look for.
+server/http/openapi/openapi_test.cc compares the documented fields with those that the readers of requests look for.
 """
 import json
 import os

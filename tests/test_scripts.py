@@ -1,5 +1,6 @@
 """The scripts that check the tree: which files are compiled as one (scripts/batches.py), what tests took
-(scripts/total.py), which steps a slow machine left out for how long (scripts/finished.py)."""
+(scripts/total.py) and how many there are in each layer (scripts/layers.py), which steps a slow machine left out for how long
+(scripts/finished.py)."""
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ SCRIPTS = pathlib.Path(__file__).parent.parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
 import batches  # noqa: E402
+import layers  # noqa: E402
 import tidy  # noqa: E402
 
 pytestmark = pytest.mark.deploy
@@ -102,6 +104,43 @@ def test_the_total_ends_with_what_was_slowest_and_the_counts(tmp_path):
     assert lines[4:6] == ["slowest cases:", "     11.0 s  a_test Suite.Case11"]
     assert "      7.2 s  test_b test_c" in lines
     assert len(lines) == 16 and lines[-1] == "13 passed, 1 failed"
+
+
+def test_layers_counts_cases_where_they_are_declared_and_where_they_ran(tmp_path):
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    write("base/CMakeLists.txt", "millrace_test(NAME a_test SRCS a_test.cc  # millrace_test(NAME no_test SRCS a_test.cc)\n  DEPS a)\n"
+          "millrace_test(NAME life_test SRCS life_test.cc LABELS server)\nmillrace_test(NAME g_test SRCS g_test.cu GPU)\n"
+          "millrace_fuzz(NAME a_fuzz SRCS a_fuzz.cc)\nmillrace_bench(NAME a_bench SRCS a_bench.cc)\n")
+    write("base/a_test.cc", "TEST(A, One) {\n}\nTEST_F(B, Two) {\n}\n  TEST(C, Commented)\n")
+    write("base/life_test.cc", "TEST(Life, One) {\n}\n")
+    write("base/g_test.cu", "TEST_P(G, One) {\n}\n")
+    write("engine/a.cc", 'FaultPoint a("a.error");\n')
+    write("engine/a_test.cc", 'FaultPoint b("b.error");\n')
+    write("tests/test_life.py", "def test_a():\n    pass\n\n\ndef helper():\n    pass\n")
+    write("tests/test_image.py", "pytestmark = pytest.mark.deploy\n\n\ndef test_b():\n    pass\n")
+    write("tests/gpu/test_gpu.py", "def test_c():\n    pass\n")
+    write("tests/reference/a_reference.json", "{}")
+    write("tests/soak/device_faults.py", "FAULTS = [1, 2]\nif gpu():\n    FAULTS += [3]\nelse:\n    FAULTS += [4, 5]\n")
+    write("tests/soak/machine_faults.py", "FAULTS = [killed]\n")
+    write("tests/soak/attacks.py", "ATTACKS = {attack.__name__: attack for attack in (one, two)}\n")
+    counts = {layer: (count, ran) for layer, _, count, ran in layers.layers(tmp_path)}
+    assert counts == {
+        "unit tests": (2, None), "tests with a model or the daemon, in C++": (1, None), "black-box tests": (1, None),
+        "tests of documents, images and charts": (1, None), "reference data": (1, None), "fuzz targets": (1, None), "fault points": (1, None),
+        "soak and faults": (5, None), "attacks": (2, None), "GPU tests": (1, None), "GPU tests beside transformers": (1, None),
+        "benchmarks": (1, None)}
+
+    write("reports/cases/a_test.xml", '<testsuites><testcase name="One" classname="A" status="run"/><testcase name="Two/0" classname="B" status="run"/>'
+          '<testcase name="Two/1" classname="B" status="notrun"/><testcase name="Three" classname="B"><failure/></testcase></testsuites>')
+    write("reports/cases/life_test.xml", '<testsuites><testcase name="One" classname="Life" status="run"/></testsuites>')
+    write("reports/pytest.xml", '<testsuites><testcase classname="tests.test_life" name="test_a[1]"/><testcase classname="tests.test_life" name="test_a[2]"/>'
+          '<testcase classname="tests.test_image" name="test_b"><skipped/></testcase></testsuites>')
+    ran = {layer: ran for layer, _, _, ran in layers.layers(tmp_path, tmp_path / "reports") if ran is not None}
+    assert ran == {"unit tests": 2, "tests with a model or the daemon, in C++": 1, "black-box tests": 2, "tests of documents, images and charts": 0}
 
 
 def test_clang_tidy_reads_each_file_of_a_batch_without_what_is_precompiled(tmp_path):

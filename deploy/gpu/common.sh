@@ -77,7 +77,7 @@ black_box() {
 # contain either, no tests of scripts, documents, other programs and what is deployed, and none that needs a browser or a client's
 # package.
 GPU_TESTS=(tests --ignore tests/gpu -m "not torch and not deploy")
-for name in bad_inputs clients console decoder_embeddings docs embeddings grammars image install kserve kubernetes loadtest monitoring openapi package \
+for name in bad_inputs clients console decoder_embeddings docs embeddings examples grammars image install kserve kubernetes loadtest monitoring openapi package \
   replicas scripts shared_port soak sweep tracing vllm_engine vllm_router; do
   GPU_TESTS+=(--ignore "tests/test_$name.py")
 done

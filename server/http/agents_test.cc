@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "server/http/endpoint_test_util.h"
-#include "server/http/json_reader.h"
-#include "server/http/openai_request_test_util.h"
+#include "server/http/json/json_reader.h"
+#include "server/http/openai/openai_request_test_util.h"
 
 namespace millrace {
 namespace {

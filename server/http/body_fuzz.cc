@@ -4,11 +4,11 @@
 
 #include "base/fuzz_test_util.h"
 #include "engine/request.h"
-#include "server/http/api_error.h"
-#include "server/http/http_message.h"
-#include "server/http/messages.h"
-#include "server/http/openai_request.h"
-#include "server/http/responses.h"
+#include "server/http/api/http_message.h"
+#include "server/http/json/api_error.h"
+#include "server/http/messages/messages.h"
+#include "server/http/openai/openai_request.h"
+#include "server/http/responses/responses.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/http/json_reader.h"
+#include "server/http/json/json_reader.h"
 
 namespace millrace {
 

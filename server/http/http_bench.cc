@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "server/http/generation.h"
-#include "server/http/openai_request.h"
+#include "server/http/openai/generation.h"
+#include "server/http/openai/openai_request.h"
 #include "server/http/scripted_engine_test_util.h"
 
 namespace millrace {

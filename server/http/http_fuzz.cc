@@ -7,10 +7,11 @@
 #include <memory>
 
 #include "base/fuzz_test_util.h"
-#include "server/http/api.h"
+#include "server/http/all_protocols.h"
+#include "server/http/api/api.h"
 #include "server/http/http_server.h"
 #include "server/http/scripted_engine_test_util.h"
-#include "server/http/wire.h"
+#include "server/http/transport/wire.h"
 
 namespace {
 
@@ -88,7 +89,8 @@ struct Server {
   millrace::ScriptedFrontend frontend;
   millrace::Api api{frontend,
                     millrace::HostPolicy::Make("127.0.0.1", {}, false).value(),
-                    {.allowed_origins = {"https://a.example"}}};
+                    {.allowed_origins = {"https://a.example"}},
+                    millrace::AllProtocols()};
 
   Server() { frontend.engine.set_script(Say); }
 };

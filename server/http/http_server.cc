@@ -11,19 +11,25 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "server/guard/acceptor.h"
-#include "server/http/api.h"
-#include "server/http/connection.h"
-#include "server/http/host_policy.h"
-#include "server/http/http_metrics.h"
-#include "server/http/io_thread.h"
-#include "server/http/server_state.h"
-#include "server/http/wire.h"
+#include "server/http/all_protocols.h"
+#include "server/http/api/api.h"
+#include "server/http/api/host_policy.h"
+#include "server/http/transport/connection.h"
+#include "server/http/transport/http_metrics.h"
+#include "server/http/transport/io_thread.h"
+#include "server/http/transport/server_state.h"
+#include "server/http/transport/wire.h"
 
 namespace millrace {
 namespace {
 
 namespace net = boost::asio;
 using boost::system::error_code;
+
+Listener ListenerOf(const HttpOptions& options) {
+  if (options.metrics_only) return Listener::kMetrics;
+  return options.admin ? Listener::kAdmin : Listener::kPublic;
+}
 
 }  // namespace
 
@@ -80,14 +86,14 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
   if (options_.admin) options_.host = "127.0.0.1";
   MILLRACE_ASSIGN_OR_RETURN(HostPolicy policy, MakeHostPolicy(options_.allowed_hosts));
   api_ = std::make_unique<Api>(frontend_, std::move(policy),
-                               ApiOptions{.admin = options_.admin,
-                                          .metrics_only = options_.metrics_only,
+                               ApiOptions{.listener = ListenerOf(options_),
                                           .allowed_origins = options_.allowed_origins,
                                           .console = options_.console,
                                           .max_body_bytes = options_.limits.body_bytes,
                                           .unknown_fields = options_.unknown_fields,
                                           .auto_tool_choice = options_.auto_tool_choice,
-                                          .drain = options_.drain});
+                                          .drain = options_.drain},
+                               AllProtocols());
   metrics_ = std::make_unique<HttpMetrics>(frontend_.metrics().registry());
   if (options_.outputs == nullptr) {
     options_.outputs = std::make_shared<OutputBudget>(options_.limits.all_answer_bytes);

@@ -213,6 +213,16 @@ TEST_F(ProtocolTest, BodiesAreBounded) {
   EXPECT_EQ(Raw(StrCat(announced, "Transfer-Encoding: chunked\r\n\r\n", chunks)), 413);
 }
 
+// A probe needs no key, so its body takes no memory that others wait for.
+TEST_F(ProtocolTest, AnEndpointThatReadsNoBodyTakesALittleOne) {
+  Start();
+  const std::string probe = "GET /livez HTTP/1.1\r\nHost: localhost\r\n";
+  EXPECT_EQ(Raw(StrCat(probe, "Content-Length: 65536\r\n\r\n", std::string(65536, ' '))), 200);
+  EXPECT_EQ(Raw(StrCat(probe, "Content-Length: 65537\r\n\r\n")), 413);
+  const std::string chunk = StrCat("8000\r\n", std::string(0x8000, ' '), "\r\n");
+  EXPECT_EQ(Raw(StrCat(probe, "Transfer-Encoding: chunked\r\n\r\n", chunk, chunk, chunk)), 413);
+}
+
 constexpr std::string_view kPost =
     "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
 

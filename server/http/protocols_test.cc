@@ -9,8 +9,8 @@
 
 #include "server/http/endpoint_test_util.h"
 #include "server/http/http_client_test_util.h"
-#include "server/http/json_reader.h"
-#include "server/http/openai_request_test_util.h"
+#include "server/http/json/json_reader.h"
+#include "server/http/openai/openai_request_test_util.h"
 
 namespace millrace {
 namespace {

@@ -9,7 +9,7 @@ foreach(file IN LISTS files)
   string(APPEND rows "    {\"${name}\", R\"json(${text})json\"},\n")
 endforeach()
 file(WRITE "${OUTPUT}" "// Made by server/http/openapi/embed.cmake.
-#include \"server/http/openapi_schemas.h\"
+#include \"server/http/openapi/openapi_schemas.h\"
 
 namespace millrace {
 

@@ -1,0 +1,21 @@
+// The `messages` of a chat, and how they are rendered.
+#ifndef MILLRACE_SERVER_HTTP_OPENAI_OPENAI_MESSAGES_H_
+#define MILLRACE_SERVER_HTTP_OPENAI_OPENAI_MESSAGES_H_
+
+#include <optional>
+#include <string_view>
+
+#include "engine/request.h"
+#include "server/http/json/json_reader.h"
+
+namespace millrace {
+
+// Reads the fields `messages`, `add_generation_prompt`, `continue_final_message` and
+// `chat_template_kwargs`; nothing if the messages are missing or wrong. Parts of content are joined
+// by line feeds, as vLLM joins them, and their sizes are kept. `body` is the whole request, from
+// which objects are taken whose members keep their order.
+std::optional<Chat> ReadChat(FieldReader& fields, std::string_view body);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_OPENAI_OPENAI_MESSAGES_H_
