@@ -52,6 +52,8 @@ const Model kModels[] = {
      Scaling::kToken, std::nullopt},
     {"Qwen3-30B BF16", "qwen3", 128, 8, 2048, 768, Type::kBf16, kNone, Scaling::kNone,
      std::nullopt},
+    {"Qwen3-30B W4A16, groups of 128", "qwen3", 128, 8, 2048, 768, Type::kBf16, kNone,
+     Scaling::kNone, FourBitFormat{FourBitType::kInt4, 128, FourBitScale::kF16, true}},
     {"gpt-oss-20b MXFP4", "oss", 32, 4, 2880, 2880, Type::kBf16, kNone, Scaling::kNone, kMxfp4},
 };
 constexpr int kTokens[] = {1,   2,   4,   8,   16,  32,   48,   64,   96,  128,

@@ -1,11 +1,12 @@
 #include "kernels/gemm/sm90/group_tiles.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <iterator>
 
-#include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/sm90/dense_tiles.h"
 
 namespace millrace::kernels::sm90 {
@@ -20,10 +21,8 @@ struct Tile {
 constexpr Tile kTiles[] = {{8, 8, 142, 142},
                            {16, 16, 159, 159},
                            {32, 32, 181, 181},
-                           {64, 32, 213, 252},
-                           {kWideTokens, 64, 258, 345}};
-// With more rows a group than this on average, tiles of kPromptTile rows are as fast.
-constexpr double kMostRows = 160;
+                           {64, 32, 205, 249},
+                           {kWideTokens, 64, 246, 350}};
 
 double Takes(const Tile& tile, int rows) {
   const int last = rows % tile.rows;
@@ -36,20 +35,16 @@ double Takes(const Tile& tile, int rows) {
 
 int FastestGroupTokens(int64_t pairs, int64_t groups) {
   const double mean = static_cast<double>(pairs) / static_cast<double>(groups);
-  if (mean > kMostRows) return kPromptTile;
+  if (mean > kWideTokens) return kWideTokens;
   // A group's rows are as good as Poisson distributed.
   const int most = static_cast<int>(mean + 8 * std::sqrt(mean)) + 8;
-  int fastest = 0;
-  double least = std::numeric_limits<double>::max();
-  for (const Tile& tile : kTiles) {
-    double takes = 0, chance = std::exp(-mean);
-    for (int rows = 1; rows <= most; ++rows) {
-      chance *= mean / rows;
-      takes += chance * Takes(tile, rows);
-    }
-    if (takes < least) least = takes, fastest = tile.rows;
+  std::array<double, std::size(kTiles)> takes = {};
+  double chance = std::exp(-mean);
+  for (int rows = 1; rows <= most; ++rows) {
+    chance *= mean / rows;
+    for (size_t i = 0; i < takes.size(); ++i) takes[i] += chance * Takes(kTiles[i], rows);
   }
-  return fastest;
+  return kTiles[std::min_element(takes.begin(), takes.end()) - takes.begin()].rows;
 }
 
 }  // namespace millrace::kernels::sm90

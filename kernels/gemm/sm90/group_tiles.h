@@ -8,8 +8,8 @@
 namespace millrace::kernels::sm90 {
 
 // Returns the rows of the fastest tile where `pairs` rows fall on `groups` groups by chance: 8, 16,
-// 32, 64, kWideTokens or kPromptTile. It estimates what the tiles of a group are expected to take,
-// by figures that were measured on an H200 (docs/experiments/experts.md).
+// 32, 64 or kWideTokens. It estimates what the tiles of a group are expected to take, by figures
+// that were measured on an H200 (docs/experiments/experts.md).
 int FastestGroupTokens(int64_t pairs, int64_t groups);
 
 }  // namespace millrace::kernels::sm90
