@@ -25,10 +25,8 @@ constexpr Tile kTiles[] = {{8, 8, 142, 142},
                            {kWideTokens, 64, 246, 350}};
 
 double Takes(const Tile& tile, int rows) {
-  const int last = rows % tile.rows;
-  return rows / tile.rows * tile.takes + (last == 0          ? 0
-                                          : last <= tile.few ? tile.takes_few
-                                                             : tile.takes);
+  const int whole = rows / tile.rows, last = rows % tile.rows;
+  return whole * tile.takes + (last == 0 ? 0 : last <= tile.few ? tile.takes_few : tile.takes);
 }
 
 }  // namespace
