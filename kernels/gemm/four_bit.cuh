@@ -252,8 +252,9 @@ __device__ Word LoadAt(uint32_t from, int offset) {
 }
 
 // Calls use(steps) with the steps as a std::integral_constant, so that loops are compiled for them.
+// It is inlined: ptxas serializes wgmma where calls stand between its steps.
 template <FourBitType kType, typename Use>
-__device__ void WithSteps(FourBitSteps steps, const Use& use) {
+__device__ __forceinline__ void WithSteps(FourBitSteps steps, const Use& use) {
   if constexpr (kType != FourBitType::kInt4) {
     use(std::integral_constant<FourBitSteps, FourBitSteps::kLine>());
   } else if (steps == FourBitSteps::kLine) {

@@ -69,7 +69,7 @@ enum class GroupedGate : uint8_t {
 // How the product is divided. None of it changes a bit of the result.
 struct GroupedConfig {
   // 8, 16, 32, 64 or kPromptTile: GroupedRows::tile_rows; kWideTokens (sm90/dense_tiles.h) for
-  // dense four bits alone.
+  // four bits alone.
   int tile_tokens;
   int stages;  // of the pipeline, at least 4; fewer where they do not fit
   int ctas;    // at most; the SMs that they fill also choose a dense linear's kernel
@@ -122,8 +122,8 @@ struct GroupedLinearArgs {
 };
 
 // Returns the most rows for which DefaultGroupedConfig chooses tiles of up to `tile_tokens`, at
-// most 64: a tile should hold the rows of nearly every group, about twice as many as one has on
-// average, but of a single group all.
+// most 64, but of groups in four bits (sm90/group_tiles.h): a tile should hold the rows of nearly
+// every group, about twice as many as one has on average, but of a single group all.
 constexpr int64_t MostGroupedPairs(int groups, int tile_tokens) {
   return groups == 1 ? tile_tokens : int64_t{tile_tokens} * groups / 2;
 }

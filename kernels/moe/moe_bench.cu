@@ -19,6 +19,7 @@
 #include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/grouped_test_util.h"
+#include "kernels/gemm/sm90/dense_tiles.h"
 #include "kernels/moe/assign.h"
 #include "kernels/moe/combine.h"
 #include "kernels/moe/route.h"
@@ -51,9 +52,12 @@ const Model kModels[] = {
      Scaling::kToken, std::nullopt},
     {"Qwen3-30B BF16", "qwen3", 128, 8, 2048, 768, Type::kBf16, kNone, Scaling::kNone,
      std::nullopt},
+    {"Qwen3-30B W4A16, groups of 128", "qwen3", 128, 8, 2048, 768, Type::kBf16, kNone,
+     Scaling::kNone, FourBitFormat{FourBitType::kInt4, 128, FourBitScale::kF16, true}},
     {"gpt-oss-20b MXFP4", "oss", 32, 4, 2880, 2880, Type::kBf16, kNone, Scaling::kNone, kMxfp4},
 };
-constexpr int kTokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
+constexpr int kTokens[] = {1,   2,   4,   8,   16,  32,   48,   64,   96,  128,
+                           192, 256, 384, 512, 768, 1024, 1536, 2048, 4096};
 constexpr int kMostTokens = 4096;
 constexpr size_t kMostWeightBytes = size_t{24} << 30;
 
@@ -362,7 +366,8 @@ void BenchModel(Bench& bench, const Model& model, const std::set<int>& wanted) {
     char shape[64];
     std::snprintf(shape, sizeof(shape), "M %d, %.1f experts", tokens, experts);
     const GroupedConfig known = layers.DefaultConfig(tokens);
-    for (const int tile : {8, 16, 32, 64, kPromptTile}) {
+    for (const int tile : {8, 16, 32, 64, sm90::kWideTokens, kPromptTile}) {
+      if (tile == sm90::kWideTokens && !model.four_bit.has_value()) continue;
       if (tile * 3 < known.tile_tokens || tile > known.tile_tokens * 3) continue;
       const GroupedConfig config = layers.Config(tile);
       const DeviceRows rows(tokens * model.chosen, model.experts, tile);

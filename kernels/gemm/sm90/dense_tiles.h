@@ -19,8 +19,9 @@ enum class DenseTiles : uint8_t {
   kTurns,       // teams of warps take turns at a tile (grouped_turns.cuh)
   kGroupTurns,  // the same of experts with few tokens, and of dense linears in several tiles of up
                 // to 16 tokens
-  kWide         // groups of four warps, of 64 rows each, multiply the same inputs: four groups, or
+  kWide,        // groups of four warps, of 64 rows each, multiply the same inputs: four groups, or
                 // two by kWideTokens
+  kGroupWide    // the same of experts with many tokens: three groups
 };
 
 inline constexpr int kWideTokens = 128;

@@ -41,12 +41,12 @@ TEST(GroupedBitsTest, BitsDependOnTheRowAlone) {
     };
     const std::vector<int32_t> ids = RandomIds(kTokens, kSlots, kGroups, 3);
     const std::vector<uint16_t> all = run_of(ids, 8);
-    for (const int tile : kTiles) ASSERT_TRUE(run_of(ids, tile) == all) << "tile " << tile;
+    for (const int tile : TilesOf(form)) ASSERT_TRUE(run_of(ids, tile) == all) << "tile " << tile;
 
     for (const int pair : {0, 7, 256, 599}) {  // alone
       std::vector<int32_t> own(ids.size(), -1);
       own[pair] = ids[pair];
-      for (const int tile : kTiles) {
+      for (const int tile : TilesOf(form)) {
         const std::vector<uint16_t> alone = run_of(own, tile);
         EXPECT_TRUE(std::equal(alone.begin() + pair * 128, alone.begin() + (pair + 1) * 128,
                                all.begin() + pair * 128))
@@ -58,7 +58,7 @@ TEST(GroupedBitsTest, BitsDependOnTheRowAlone) {
     // All others go to one group; every pair that stays there keeps its bits.
     std::vector<int32_t> loaded = ids;
     for (size_t pair = 0; pair < ids.size(); ++pair) loaded[pair] = pair % 5 == 0 ? ids[pair] : 2;
-    for (const int tile : kTiles) {
+    for (const int tile : TilesOf(form)) {
       const std::vector<uint16_t> crowd = run_of(loaded, tile);
       for (size_t pair = 0; pair < ids.size(); ++pair) {
         if (loaded[pair] != ids[pair]) continue;
@@ -128,7 +128,7 @@ TEST(GroupedBitsTest, GivesTheBitsOfTheDenseLinear) {
     ASSERT_EQ(LaunchSkinnyLinear(args, nullptr), cudaSuccess);
     std::vector<uint8_t> expected = output.Download();
     expected.resize(kTokens * kRows * 4);
-    for (const int tile : kTiles) {
+    for (const int tile : TilesOf(form)) {
       const GroupedRun run = {.problem = &problem,
                               .ids = std::vector<int32_t>(kTokens, 0),
                               .groups = 1,
@@ -240,7 +240,7 @@ TEST(GroupedBitsTest, GivesTheBitsOfTheDequantizedTwin) {
       const GroupedWeight weight = problem.Weight();
       const DequantizedTwin twin(weight);
       for (const int tokens : {1, 5, 16, 33, 70}) {
-        for (const int tile : kTiles) {
+        for (const int tile : TilesOf(form)) {
           SCOPED_TRACE(testing::Message() << form.name << ", " << size.rows << " x " << size.columns
                                           << ", " << tokens << " tokens, tile " << tile);
           std::vector<Bf16> results[2];
@@ -387,7 +387,7 @@ TEST(GroupedBitsTest, WaitsForWhatItNeeds) {
                            Case{&kGroupedForms[3], LaunchDelayed<GroupedKind::kFp8Block>},
                            Case{&kGroupedForms[7], LaunchDelayed<GroupedKind::kMxfp4>}}) {
     const GroupedProblem problem(*test.form, kGroups, 448, 1536, kTokens, true);
-    for (const int tile : kTiles) {
+    for (const int tile : TilesOf(*test.form)) {
       for (const int stages : {4, 16}) {
         const GroupedRun run = {.problem = &problem,
                                 .ids = RandomIds(kTokens, kSlots, kGroups, 5),

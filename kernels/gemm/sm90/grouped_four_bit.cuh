@@ -128,13 +128,15 @@ struct FourBitValues {
     scales.template Unpack<kUnpackSteps, kFirst>(words, of_step);
   }
 
-  // Begins sums += these columns times the inputs. `inputs`: the descriptor of their first chunk.
-  __device__ void Multiply(uint32_t inputs, float (&sums)[Shape::kTokens / 2]) const {
+  // Begins sums += these columns times the first kTokens inputs. `inputs`: the descriptor of their
+  // first chunk.
+  template <int kTokens = Shape::kTokens>
+  __device__ void Multiply(uint32_t inputs, float (&sums)[kTokens / 2]) const {
     constexpr uint32_t kNextInputs = Shape::kTokens * kChunk >> 4;  // of the next chunk
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
-      MultiplyRegistersAsync<Shape::kTokens>(sums, of_step[k],
-                                             inputs + k / 4 * kNextInputs + k % 4 * kNextStep);
+      MultiplyRegistersAsync<kTokens>(sums, of_step[k],
+                                      inputs + k / 4 * kNextInputs + k % 4 * kNextStep);
     }
   }
 

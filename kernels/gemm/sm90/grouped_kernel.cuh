@@ -26,6 +26,7 @@
 #include "kernels/gemm/sm90/grouped_shape.cuh"
 #include "kernels/gemm/sm90/grouped_turns.cuh"
 #include "kernels/gemm/sm90/wgmma.cuh"
+#include "kernels/gemm/sm90/wide_kernel.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/types.h"
 
@@ -40,47 +41,67 @@ class GroupedGemm {
       : p_(params), barriers_(barriers), memory_(memory), addresses_(barriers) {}
 
   // Called by all multiplying warps.
-  __device__ void Run() {
+  __device__ __forceinline__ void Run() {
     AwaitPredecessor();
-    const int warp = threadIdx.x / kWarpSize;
     for (;;) {
       barriers_.full[next_.stage].Wait(next_.phase);
       const int4 entry = barriers_.tile[next_.stage];
       const GroupedTile tile = {entry.x, entry.y, entry.z, entry.w};
       if (tile.count == 0) return;
-      GroupedColumns<Shape::kTokens> columns;
-      if constexpr (kLoadsEarly) columns.Load(p_, tile);
-      float sums[kSums] = {};
-      if constexpr (Shape::kFourBit) {
-        WithSteps<Shape::kFourBitType>(p_.four_bit_steps, [&](auto steps) {
-          if constexpr (Shape::kWgmma) {
-            AddFourBitWgmma<decltype(steps)::value>(sums);
-          } else {
-            AddFourBit<decltype(steps)::value>(sums);
-          }
-        });
-      } else if constexpr (Shape::kFp8) {
-        AddFp8(sums);
-      } else {
-        AddBf16(sums);
+      if constexpr (Shape::kGroupWide) {
+        // wgmma's columns cost as much with rows as without.
+        if (tile.count <= Shape::kTokens / 2) {
+          Compute<Shape::kTokens / 2>(tile);
+          continue;
+        }
       }
-      if constexpr (!kLoadsEarly) columns.Load(p_, tile);
-      const int first_row = tile.row_tile * Shape::kRows + warp * 16;
-      GroupedWriter<Shape::kTokens>(p_, tile, first_row).Write(sums, columns);
-      if (p_.output.gate != GroupedGate::kNone && tile.row_tile + 1 == p_.row_tiles) {
-        WritePadding(p_, tile, threadIdx.x, Shape::kMathThreads);
-      }
+      Compute<Shape::kTokens>(tile);
     }
   }
 
  private:
-  static constexpr int kSums = Shape::kTokens / 2;                      // a thread's
+  static constexpr int kSums = Shape::kTokens / 2;                      // a thread's, of all tokens
   static constexpr int kStepsPerChunk = kChunk / 32;                    // wgmma takes 32 bytes of K
   static constexpr uint32_t kNextWeights = Shape::kRows * kChunk >> 4;  // of the next chunk
   static constexpr uint32_t kNextInputs = Shape::kTokens * kChunk >> 4;
-  static constexpr bool kLoadsEarly = Shape::kTokens <= 32;  // registers are plenty
 
   __device__ static int RowGroup() { return threadIdx.x / 128; }
+
+  // Multiplies and writes a tile of up to kTokens tokens.
+  template <int kTokens>
+  __device__ __forceinline__ void Compute(const GroupedTile& tile) {
+    // Where registers are plenty.
+    constexpr bool kLoadsEarly = kTokens <= 32 || (Shape::kGroupWide && kTokens <= 64);
+    GroupedColumns<kTokens> columns;
+    GroupedWriter<kTokens> writer(p_, tile,
+                                  tile.row_tile * Shape::kRows + threadIdx.x / kWarpSize * 16);
+    if constexpr (kLoadsEarly) {
+      columns.LoadPairs(p_, tile);
+      if constexpr (Shape::kGroupWide) writer.LoadRows();
+    }
+    float sums[kTokens / 2] = {};
+    if constexpr (Shape::kFourBit) {
+      WithSteps<Shape::kFourBitType>(
+          p_.four_bit_steps, [&](auto steps) __attribute__((always_inline)) {
+            if constexpr (Shape::kWgmma) {
+              AddFourBitWgmma<decltype(steps)::value, kTokens>(sums);
+            } else {
+              AddFourBit<decltype(steps)::value>(sums);
+            }
+          });
+    } else if constexpr (Shape::kFp8) {
+      AddFp8(sums);
+    } else {
+      AddBf16(sums);
+    }
+    if constexpr (!kLoadsEarly) columns.LoadPairs(p_, tile);
+    if constexpr (!kLoadsEarly || !Shape::kGroupWide) writer.LoadRows();
+    columns.template LoadScales<Shape::kFourBit>(p_, tile);
+    writer.Write(sums, columns);
+    if (p_.output.gate != GroupedGate::kNone && tile.row_tile + 1 == p_.row_tiles) {
+      WritePadding(p_, tile, threadIdx.x, Shape::kMathThreads);
+    }
+  }
 
   // Multiplies a tile in FP8. The tensor cores' sums of a chunk and of the one before alternate.
   __device__ void AddFp8(float (&sums)[kSums]) {
@@ -202,24 +223,26 @@ class GroupedGemm {
 
   // The same by wgmma, from registers: half a block is unpacked while the half before it is
   // multiplied, each in registers of its own.
-  template <FourBitSteps kSteps>
-  __device__ void AddFourBitWgmma(float (&sums)[kSums]) {
+  template <FourBitSteps kSteps, int kTokens>
+  __device__ __forceinline__ void AddFourBitWgmma(float (&sums)[kTokens / 2]) {
     static_assert(Shape::kFourBitBlocks == 1);
     const FourBitLane<Shape> lane;
     HalfBlock first, second;
     NextStage();
     first.template Unpack<kSteps, 0>(lane, memory_.Blocks(stage_, RowGroup()));
     for (int left = p_.chunks / 2; left > 0; --left) {
-      const uint32_t inputs = stage_b_;
-      Begin(first, inputs, sums);
+      // The compiler forgets from stage to stage that all lanes have the same descriptor. Dense
+      // linears of many columns are slower by 2 % where it is told again.
+      const uint32_t inputs = Shape::kGroupWide ? __shfl_sync(kFullWarp, stage_b_, 0) : stage_b_;
+      Begin<kTokens>(first, inputs, sums);
       second.template Unpack<kSteps, 4>(lane, memory_.Blocks(stage_, RowGroup()));
-      End(first, sums);
-      Begin(second, inputs + kNextInputs, sums);
+      End<kTokens>(first, sums);
+      Begin<kTokens>(second, inputs + kNextInputs, sums);
       if (left > 1) {
         NextStage();
         first.template Unpack<kSteps, 0>(lane, memory_.Blocks(stage_, RowGroup()));
       }
-      End(second, sums);
+      End<kTokens>(second, sums);
       Free();
     }
   }
@@ -227,14 +250,16 @@ class GroupedGemm {
   using HalfBlock = FourBitValues<Shape, 4>;
 
   // Begins to multiply half a block. `inputs`: the descriptor of its chunk.
-  __device__ void Begin(HalfBlock& values, uint32_t inputs, float (&sums)[kSums]) {
+  template <int kTokens>
+  __device__ void Begin(HalfBlock& values, uint32_t inputs, float (&sums)[kTokens / 2]) {
     values.FenceAll();
     Fence(sums);
     BeginMultiply();
-    values.Multiply(inputs, sums);
+    values.template Multiply<kTokens>(inputs, sums);
     EndMultiply();
   }
-  __device__ void End(HalfBlock& values, float (&sums)[kSums]) {
+  template <int kTokens>
+  __device__ void End(HalfBlock& values, float (&sums)[kTokens / 2]) {
     WaitForProducts<0>();
     Fence(sums);
     values.FenceAll();
@@ -299,10 +324,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtasPerSm)
   }
   __syncthreads();
   if (threadIdx.x < Shape::kMathThreads) {
+    if constexpr (Shape::kGroupWide) TakeRegisters<Shape::kMathRegisters>();
     using Gemm = std::conditional_t<(Shape::kTeams > 1), FourBitTurns<Shape, Delay>,
                                     GroupedGemm<Shape, Delay>>;
     Gemm(params, barriers, addresses).Run();
   } else {
+    if constexpr (Shape::kGroupWide) GiveRegisters<Shape::kLoadRegisters>();
     using Loader = std::conditional_t<(Shape::kTeams > 1), TurnsLoader<Shape, Delay>,
                                       GroupedLoader<Shape, Delay>>;
     Loader(params, barriers, addresses).Run(static_cast<int>(threadIdx.x) - Shape::kMathThreads);

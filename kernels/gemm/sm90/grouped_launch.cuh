@@ -30,8 +30,9 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
   params.steps = Shape::kFourBit ? CeilDiv(params.chunks / 2, Shape::kFourBitBlocks)
                                  : CeilDiv(params.chunks, Shape::kChunks);
   if (Shape::kFourBit && (args.rows == nullptr || args.sorted_input) &&
-      !MakeTensorMap(args.input.data, args.tokens, int64_t{params.chunks} * kChunk, Shape::kTokens,
-                     Shape::kChunks, &params.input_rows)) {
+      !MakeTensorMap(args.input.data, args.tokens, int64_t{params.chunks} * kChunk,
+                     Shape::kBoxTokens, Shape::kGroupWide ? 1 : Shape::kChunks,
+                     &params.input_rows)) {
     return cudaErrorInvalidValue;
   }
   if constexpr (!Shape::kFourBit) {
@@ -75,8 +76,8 @@ DenseTiles DenseTilesOf(const GroupedLinearArgs& args) {
 
 // Launches the instance of `kKind` for a tile of kTokens. Of four-bit weights of groups with up to
 // 32 tokens, and of all with up to 16, warps take turns at each: a scheduler would have one warp
-// otherwise. With more dense_tiles.h says how a dense linear is divided; for all others CTAs of 64
-// rows share an SM.
+// otherwise. With more dense_tiles.h says how a dense linear is divided, and groups' tiles have 192
+// rows; for all others CTAs of 64 rows share an SM.
 template <GroupedKind kKind, int kTokens, typename Delay>
 cudaError_t LaunchGroupedTile(const GroupedLinearArgs& args, cudaStream_t stream) {
   using Shape = GroupedShape<kKind, kTokens>;
@@ -86,11 +87,12 @@ cudaError_t LaunchGroupedTile(const GroupedLinearArgs& args, cudaStream_t stream
       if (args.rows != nullptr || (kTokens <= 16 && args.tokens > kTokens)) {
         return LaunchGroupedInstance<GroupTurns, Delay>(args, stream);
       }
+    } else if (args.rows != nullptr) {
+      return LaunchGroupedInstance<GroupedShape<kKind, kTokens, DenseTiles::kGroupWide>, Delay>(
+          args, stream);
     }
     using Turns = GroupedShape<kKind, kTokens, DenseTiles::kTurns>;
-    const DenseTiles tiles = args.rows != nullptr ? DenseTiles::kNone
-                             : kTokens <= 16      ? DenseTiles::kTurns
-                                                  : DenseTilesOf<Shape>(args);
+    const DenseTiles tiles = kTokens <= 16 ? DenseTiles::kTurns : DenseTilesOf<Shape>(args);
     if (tiles == DenseTiles::kTurns) return LaunchGroupedInstance<Turns, Delay>(args, stream);
     if constexpr (kTokens > 16) {
       using Wide = GroupedShape<kKind, kTokens, DenseTiles::kWide>;
@@ -118,7 +120,9 @@ cudaError_t LaunchGroupedKind(const GroupedLinearArgs& args, cudaStream_t stream
     case kWideTokens:
       if constexpr (GroupedShape<kKind, 64>::kFourBit) {
         using Wide = GroupedShape<kKind, kWideTokens, DenseTiles::kWide>;
-        return LaunchGroupedInstance<Wide, Delay>(args, stream);
+        using GroupWide = GroupedShape<kKind, kWideTokens, DenseTiles::kGroupWide>;
+        return args.rows != nullptr ? LaunchGroupedInstance<GroupWide, Delay>(args, stream)
+                                    : LaunchGroupedInstance<Wide, Delay>(args, stream);
       }
       return cudaErrorInvalidValue;
     default:

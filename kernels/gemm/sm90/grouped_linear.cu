@@ -8,6 +8,7 @@
 
 #include "kernels/arguments.h"
 #include "kernels/gemm/sm90/dense_tiles.h"
+#include "kernels/gemm/sm90/group_tiles.h"
 #include "kernels/gemm/sm90/grouped_instances.h"
 #include "kernels/gemm/sm90/grouped_shape.cuh"
 #include "kernels/launch.cuh"
@@ -106,7 +107,7 @@ bool IsValid(const GroupedLinearArgs& args) {
          args.tokens * input_words <= std::numeric_limits<int32_t>::max() &&
          args.config.stages >= kMinGroupedStages && args.config.ctas >= 1 &&
          (tile == 8 || tile == 16 || tile == 32 || tile == 64 || tile == kPromptTile ||
-          (tile == kWideTokens && args.weight.four_bit.has_value() && args.rows == nullptr));
+          (tile == kWideTokens && args.weight.four_bit.has_value()));
 }
 
 GroupedKind GroupedKindOf(const GroupedLinearArgs& args) {
@@ -184,16 +185,13 @@ GroupedConfig GroupedConfigOf(const GroupedWeight& weight, int tile_tokens) {
 }
 
 GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
+  if (weight.four_bit.has_value() && weight.groups > 1) {
+    return GroupedConfigOf(weight, sm90::FastestGroupTokens(pairs, weight.groups));
+  }
   int tile = 8;
   while (tile <= sm90::kMostGatheredTokens && pairs > MostGroupedPairs(weight.groups, tile))
     tile *= 2;
-  if (tile > sm90::kMostGatheredTokens) {
-    // With four bits two tiles of 64 rows take about as long as one of kPromptTile.
-    const bool few = weight.four_bit.has_value() && weight.groups > 1 &&
-                     pairs <= int64_t{sm90::kMostGatheredTokens} * weight.groups * 5 / 4;
-    tile = few ? sm90::kMostGatheredTokens : kPromptTile;
-  }
-  return GroupedConfigOf(weight, tile);
+  return GroupedConfigOf(weight, tile > sm90::kMostGatheredTokens ? kPromptTile : tile);
 }
 
 GroupedConfig DenseFourBitConfig(const GroupedWeight& weight, int tokens) {

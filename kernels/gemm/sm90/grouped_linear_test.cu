@@ -55,7 +55,7 @@ TEST(GroupedLinearTest, MatchesDoubleInEveryForm) {
       const GroupedProblem problem(form, kGroups, size.rows, size.columns, kTokens, false);
       std::vector<int32_t> ids = RandomIds(kTokens, kSlots, kGroups - 1, 1);  // the last has none
       ids[3] = -1, ids[7] = kGroups;                                          // nobody's
-      for (const int tile : kTiles) {
+      for (const int tile : TilesOf(form)) {
         for (const Type type : {Type::kBf16, Type::kF32}) {
           SCOPED_TRACE(testing::Message()
                        << form.name << ", " << size.rows << " x " << size.columns << ", tile "

@@ -152,8 +152,7 @@ class GroupedLoader {
         if (--prefetched_ < 0) LoadWeights(tile, step, stage);
       }
       if (kCopiesRows) {
-        CopyBox(memory_.Inputs(stage), p_.input_rows, 0, tile.first, step * Shape::kChunks,
-                barriers_.full[stage], EvictLast());
+        CopyInputs(tile, step, stage);
         next_.Advance(p_.stages);
         continue;
       }
@@ -182,6 +181,28 @@ class GroupedLoader {
         loaded_[0] = loaded;
       }
     }
+  }
+
+  // Has the copy engine bring a stage's inputs, with kGroupWide the boxes that have rows.
+  __device__ void CopyInputs(const GroupedTile& tile, int step, int stage) const {
+    Barrier& full = barriers_.full[stage];
+    const uint32_t to = memory_.Inputs(stage);
+    const int first_chunk = step * Shape::kChunks;
+    if constexpr (Shape::kGroupWide) {
+      for (int row = 0; row < tile.count; row += Shape::kBoxTokens) {
+        for (int chunk = 0; chunk < Shape::kChunks; ++chunk) {
+          CopyBox(to + (chunk * Shape::kTokens + row) * kChunk, p_.input_rows, 0, tile.first + row,
+                  first_chunk + chunk, full, EvictLast());
+        }
+      }
+    } else {
+      CopyBox(to, p_.input_rows, 0, tile.first, first_chunk, full, EvictLast());
+    }
+  }
+  // Returns the bytes that CopyInputs brings.
+  __device__ static uint32_t InputBytes(const GroupedTile& tile) {
+    if (!Shape::kGroupWide) return kCopiesRows ? Shape::kInputBytes : 0;
+    return CeilDiv(tile.count, Shape::kBoxTokens) * Shape::kBoxTokens * Shape::kChunks * kChunk;
   }
 
   // Copies weights of the first tile before the predecessor has ended: they depend on nothing.
@@ -234,7 +255,7 @@ class GroupedLoader {
       const int first = step * Shape::kFourBitBlocks;
       const uint32_t bytes =
           min(Shape::kFourBitBlocks, column_blocks - first) * Shape::kFourBitBlockBytes;
-      full.ArriveAndExpect(Shape::kRowGroups * bytes + (kCopiesRows ? Shape::kInputBytes : 0));
+      full.ArriveAndExpect(Shape::kRowGroups * bytes + InputBytes(tile));
       const int row_blocks = CeilDiv(p_.rows, kFourBitRows);
 #pragma unroll
       for (int i = 0; i < Shape::kRowGroups; ++i) {

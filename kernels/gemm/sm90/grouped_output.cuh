@@ -44,25 +44,34 @@ struct GroupedColumns {
   int pair[kTokens / 8];     // of row lane / 4 of each eight
   float scale[kTokens / 4];  // of rows 2 (lane % 4) and the next, which a lane has sums of
 
-  __device__ void Load(const GroupedParams& p, const GroupedTile& tile) {
+  __device__ void LoadPairs(const GroupedParams& p, const GroupedTile& tile) {
     const int lane = threadIdx.x % kWarpSize;
-    const auto pair_of = [&](int row) {
-      if (row >= tile.count) return 0;
-      return p.output_rows == nullptr ? tile.first + row : p.output_rows[tile.first + row];
-    };
-    const float known = p.input_scaling == Scaling::kTensor ? *p.input_scales : p.unit;
+#pragma unroll
+    for (int i = 0; i < kTokens / 8; ++i) pair[i] = PairOf(p, tile, 8 * i + lane / 4);
+  }
+
+  // kFourBit: inputs have no scales, and sums those of the weights' format.
+  template <bool kFourBit>
+  __device__ void LoadScales(const GroupedParams& p, const GroupedTile& tile) {
+    const int lane = threadIdx.x % kWarpSize;
+    const float known = !kFourBit && p.input_scaling == Scaling::kTensor ? *p.input_scales : p.unit;
 #pragma unroll
     for (int i = 0; i < kTokens / 8; ++i) {
-      pair[i] = pair_of(8 * i + lane / 4);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float& own = scale[2 * i + j];
         own = known;
-        if (p.input_scaling == Scaling::kToken) {
-          own = p.input_scales[pair_of(8 * i + lane % 4 * 2 + j) / p.slots];
+        if (!kFourBit && p.input_scaling == Scaling::kToken) {
+          own = p.input_scales[PairOf(p, tile, 8 * i + lane % 4 * 2 + j) / p.slots];
         }
       }
     }
+  }
+
+ private:
+  __device__ static int PairOf(const GroupedParams& p, const GroupedTile& tile, int row) {
+    if (row >= tile.count) return 0;
+    return p.output_rows == nullptr ? tile.first + row : p.output_rows[tile.first + row];
   }
 };
 
@@ -76,10 +85,21 @@ class GroupedWriter {
   __device__ GroupedWriter(const GroupedParams& params, const GroupedTile& tile, int first_row)
       : p_(params), tile_(tile), first_row_(first_row) {}
 
-  __device__ void Write(const float (&sums)[kTokens / 2], const GroupedColumns<kTokens>& columns) {
+  // Loads what Write scales sums by and adds to them.
+  __device__ void LoadRows() {
     if (first_row_ >= p_.rows) return;  // rows are a multiple of 16
-    LoadRows();
-    WriteSums(sums, columns);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = int64_t{tile_.group} * p_.rows + first_row_ + Lane() / 4 + 8 * half;
+      scale_[half] = p_.weight_scaling == WeightScaling::kTensor    ? p_.weight_scales[tile_.group]
+                     : p_.weight_scaling == WeightScaling::kChannel ? p_.weight_scales[at]
+                                                                    : 1;
+      bias_[half] = p_.bias == nullptr ? 0 : p_.bias[at];
+    }
+  }
+
+  __device__ void Write(const float (&sums)[kTokens / 2], const GroupedColumns<kTokens>& columns) {
+    if (first_row_ < p_.rows) WriteSums(sums, columns);
   }
 
   // The same for weights without scales. `bias`: of this lane's two rows.
@@ -126,17 +146,6 @@ class GroupedWriter {
                               scale_[j / 2], bias_[j / 2]);
       }
       write(i, values);
-    }
-  }
-
-  __device__ void LoadRows() {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t at = int64_t{tile_.group} * p_.rows + first_row_ + Lane() / 4 + 8 * half;
-      scale_[half] = p_.weight_scaling == WeightScaling::kTensor    ? p_.weight_scales[tile_.group]
-                     : p_.weight_scaling == WeightScaling::kChannel ? p_.weight_scales[at]
-                                                                    : 1;
-      bias_[half] = p_.bias == nullptr ? 0 : p_.bias[at];
     }
   }
 

@@ -15,11 +15,17 @@
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/grouped_test_util.h"
+#include "kernels/gemm/sm90/dense_tiles.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels::sm90 {
 
-inline constexpr int kTiles[] = {8, 16, 32, 64, kPromptTile};
+// Returns the rows that a tile of a form may have.
+inline std::vector<int> TilesOf(const GroupedForm& form) {
+  std::vector<int> tiles = {8, 16, 32, 64, kPromptTile};
+  if (form.four_bit.has_value()) tiles.push_back(kWideTokens);
+  return tiles;
+}
 
 // Rows of an input in the order of the groups.
 class SortedInput {

@@ -163,7 +163,8 @@ struct GroupedShape {
   static constexpr GroupedKind kKind = kOperands;
   static constexpr int kTokens = kTileTokens;
   static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64 ||
-                (kTokens == kWideTokens && kTiles == DenseTiles::kWide));
+                (kTokens == kWideTokens &&
+                 (kTiles == DenseTiles::kWide || kTiles == DenseTiles::kGroupWide)));
   static constexpr bool kQuantizes = kKind == GroupedKind::kFp8BlockOfBf16;
   static constexpr bool kBlocks = kKind == GroupedKind::kFp8Block || kQuantizes;
   static constexpr bool kFp8 = kKind == GroupedKind::kFp8 || kBlocks;
@@ -177,6 +178,7 @@ struct GroupedShape {
                                                                   : 32;
   static constexpr Type kType = kFp8 ? Type::kFp8 : Type::kBf16;  // of the products
   static constexpr bool kGroupTurns = kTiles == DenseTiles::kGroupTurns;
+  static constexpr bool kGroupWide = kTiles == DenseTiles::kGroupWide;
   static constexpr bool kTakesTurns = kTiles == DenseTiles::kTurns || kGroupTurns;
   static constexpr bool kHasDenseTiles = kTiles != DenseTiles::kNone;
   // Teams with more tokens have no registers for a second tile: a CTA has one.
@@ -187,9 +189,10 @@ struct GroupedShape {
 
   // Groups of four warps, 64 rows each. By kWideTokens each thread has twice the sums, and there
   // are registers for half of the groups.
-  static constexpr int kRowGroups = kTiles == DenseTiles::kWide ? (kTokens == kWideTokens ? 2 : 4)
-                                    : kFourBit || kTokens <= 32 ? 1
-                                                                : 2;
+  static constexpr int kRowGroups = kGroupWide                    ? 3
+                                    : kTiles == DenseTiles::kWide ? (kTokens == kWideTokens ? 2 : 4)
+                                    : kFourBit || kTokens <= 32   ? 1
+                                                                  : 2;
   static constexpr int kRows = 64 * kRowGroups;
   // Teams of four warps that take turns at stages, and the blocks of 128 columns in a stage: each
   // thread unpacks 32 registers of a block before its team's turn. Where unpacking is what takes
@@ -202,9 +205,15 @@ struct GroupedShape {
                                                           : 2;
   static constexpr int kReaders = 4 * kRowGroups;  // warps that read a stage
   static constexpr int kMathThreads = kReaders * kTeams * kWarpSize;
-  static constexpr int kLoadThreads = kTakesTurns ? 64 : kFourBit ? 32 : 128;
+  static constexpr int kLoadThreads = kTakesTurns ? 64 : kFourBit && !kGroupWide ? 32 : 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
   static constexpr int kCtasPerSm = kHasDenseTiles ? 1 : GroupedCtasPerSm(kFourBit, kTokens);
+
+  // With kGroupWide each thread starts with 128 registers, and the loading group gives up those
+  // that the others take.
+  static constexpr int kMathRegisters = 160, kLoadRegisters = 32;
+  // The input rows that the copy engine brings at a time: with kGroupWide no more than there are.
+  static constexpr int kBoxTokens = kGroupWide ? 32 : kTokens;
 
   // A stage has kChunks times 128 bytes of each input row.
   static constexpr int kChunks = 2 * kFourBitBlocks;

@@ -163,9 +163,12 @@ class FourBitTurns {
     const GroupedTile tile = DenseTile<Shape>(p_, number);
     const int thread = threadIdx.x % 128;
     GroupedColumns<Shape::kTokens> columns;
-    columns.Load(p_, tile);
+    columns.LoadPairs(p_, tile);
+    columns.template LoadScales<true>(p_, tile);
     const int first_row = tile.row_tile * Shape::kRows + thread / kWarpSize * 16;
-    GroupedWriter<Shape::kTokens>(p_, tile, first_row).Write(sums, columns);
+    GroupedWriter<Shape::kTokens> writer(p_, tile, first_row);
+    writer.LoadRows();
+    writer.Write(sums, columns);
     WritePaddingOf(tile);
   }
 
