@@ -108,12 +108,10 @@ struct TileOffsets {
   float offsets[2];
 };
 
-// Updates the references in `states` from a tile's scores. Only the first kHalves of the two rows
-// are used. This function and the next are written as many independent instructions.
-template <int kHalves = 2>
-__device__ inline TileOffsets TakeMaxima(const float (&scores)[kTileBlocks][4], float log2_unit,
-                                         Softmax (&states)[2]) {
-  float max[kHalves];
+// Reduces a tile's scores to each row's maximum over the lane's own columns. This function and
+// those below are written as many independent instructions.
+template <int kHalves>
+__device__ inline void LaneMaxima(const float (&scores)[kTileBlocks][4], float (&max)[kHalves]) {
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) {
     float maxima[4];
@@ -124,11 +122,26 @@ __device__ inline TileOffsets TakeMaxima(const float (&scores)[kTileBlocks][4], 
     }
     max[half] = fmaxf(fmaxf(maxima[0], maxima[1]), fmaxf(maxima[2], maxima[3]));
   }
+}
+
+// Reduces the maxima over the four lanes of a row and gives them to each.
+template <int kHalves>
+__device__ inline void MaxOverLanes(float (&max)[kHalves]) {
 #pragma unroll
   for (int distance = 1; distance < 4; distance *= 2) {
 #pragma unroll
     for (float& value : max) value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
   }
+}
+
+// Updates the references in `states` from a tile's scores. Only the first kHalves of the two rows
+// are used.
+template <int kHalves = 2>
+__device__ inline TileOffsets TakeMaxima(const float (&scores)[kTileBlocks][4], float log2_unit,
+                                         Softmax (&states)[2]) {
+  float max[kHalves];
+  LaneMaxima(scores, max);
+  MaxOverLanes(max);
   TileOffsets out = {{1, 1}, {0, 0}};
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) {
@@ -139,6 +152,35 @@ __device__ inline TileOffsets TakeMaxima(const float (&scores)[kTileBlocks][4], 
     out.factors[half] = grows ? Exp2(-excess) : 1.0f;
     out.offsets[half] = -__fmul_rn(grows ? max[half] : kept, log2_unit);
     if (grows) state.max = max[half];
+  }
+  return out;
+}
+
+// Computes what TakeMaxima does for both rows, with the same bits, but reduces the maxima over the
+// lanes only if a row of the warp takes a new reference. That is rare behind a chunk's first tile.
+// A row takes one exactly if the maximum of one of its lanes exceeds the old one by more than
+// kSlack.
+__device__ inline TileOffsets TakeMaximaByVote(const float (&scores)[kTileBlocks][4],
+                                               float log2_unit, Softmax (&states)[2]) {
+  float max[2];
+  LaneMaxima(scores, max);
+  const auto excess = [&](int half) {  // NaN: both are -infinity
+    return __fmul_rn(__fsub_rn(max[half], states[half].max), log2_unit);
+  };
+  TileOffsets out = {{1, 1}, {0, 0}};
+  if (__any_sync(0xffffffff, excess(0) > kSlack || excess(1) > kSlack)) {
+    MaxOverLanes(max);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float by = excess(half);
+      const bool grows = by > kSlack;
+      out.factors[half] = grows ? Exp2(-by) : 1.0f;
+      if (grows) states[half].max = max[half];
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    out.offsets[half] = -__fmul_rn(Finite(states[half].max), log2_unit);
   }
   return out;
 }

@@ -102,7 +102,7 @@ class Consumer {
       WgmmaWait<1>();
       WgmmaFence(scores);
       finish_scores(tile);
-      const TileOffsets offsets = TakeMaxima(scores, log2_unit, sums_);
+      const TileOffsets offsets = TakeMaximaByVote(scores, log2_unit, sums_);
       // The values' products are done by now. The waits stand in branches, with different texts, so
       // that the compiler leaves the code above in place. The code below overlaps the exponentials.
       if (first) {
