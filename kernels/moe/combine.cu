@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(CombineArgs args) {
   AwaitPredecessor();
   if (column >= args.width) return;
   float values[8], sum[8] = {};
+  mixture.Load(args, token, column);
   if (args.partial != nullptr) {
     mixture.Add(args, token, column, sum);
     *reinterpret_cast<uint4*>(args.partial + token * args.width + column) = Pack8(sum);

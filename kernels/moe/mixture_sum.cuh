@@ -28,8 +28,10 @@ struct FloatVector {
   __device__ void Values(float (&to)[8]) const { Unpack(low, high, to); }
 };
 
-// Computes columns [column, column + 8) of what LaunchCombine adds to a token, before its factor.
-template <typename Vector>
+// Computes columns [column, column + 8) of what LaunchCombine adds to a token, before its factor. Up
+// to kInFlight slots' loads are under way at a time: one after the other they take as long as all
+// the rest of a kernel of one token.
+template <typename Vector, int kInFlight = 8>
 class MixtureSum {
  public:
   // Loads what is constant while steps run, and may come before the predecessor is awaited.
@@ -37,53 +39,64 @@ class MixtureSum {
     if (args.shared.data != nullptr) shared_.LoadConstants(args.shared, column);
   }
 
-  __device__ void Add(const CombineArgs& args, int64_t token, int64_t column, float (&sum)[8]) {
-    AddSlots(args, token, column, sum);
+  // Begins to load the first slots. Called before Add, after the predecessor is awaited.
+  __device__ void Load(const CombineArgs& args, int64_t token, int64_t column) {
+    LoadSlots(args, token, column, 0);
     if (args.shared.data == nullptr) return;
-    float gate = 1, factors[8];
     shared_.Load(args.shared, token, column);
-    shared_.Values(factors);
     if (args.shared_logits != nullptr) {
-      gate = 1 / (1 + expf(-args.shared_logits[token * args.shared_logit_stride]));
+      shared_logit_ = args.shared_logits[token * args.shared_logit_stride];
     }
+  }
+
+  __device__ void Add(const CombineArgs& args, int64_t token, int64_t column, float (&sum)[8]) {
+    AddSlots(sum);
+    for (int first = kInFlight; first < args.slots; first += kInFlight) {
+      LoadSlots(args, token, column, first);
+      AddSlots(sum);
+    }
+    if (args.shared.data == nullptr) return;
+    float factors[8];
+    shared_.Values(factors);
+    const float gate = args.shared_logits != nullptr ? 1 / (1 + expf(-shared_logit_)) : 1;
 #pragma unroll
     for (int j = 0; j < 8; ++j) sum[j] = __fmaf_rn(gate, factors[j], sum[j]);
   }
 
  private:
-  static constexpr int kInFlight = 4;  // slots whose loads are under way at a time
-
-  __device__ static bool HasRow(const CombineArgs& args, int64_t pair) {
-    if (args.ids == nullptr) return true;
-    const int expert = args.ids[pair] - args.first_expert;
-    return expert >= 0 && expert < args.experts;
-  }
-
-  __device__ static void AddSlots(const CombineArgs& args, int64_t token, int64_t column,
-                                  float (&sum)[8]) {
-    for (int first = 0; first < args.slots; first += kInFlight) {
-      Vector rows[kInFlight];
-      float scores[kInFlight];
-      bool adds[kInFlight];
+  __device__ void LoadSlots(const CombineArgs& args, int64_t token, int64_t column, int first) {
+    const int64_t pair = token * args.slots + first;
+    const int slots = args.slots - first;
+    int experts[kInFlight];
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        const int64_t pair = token * args.slots + first + i;
-        adds[i] = first + i < args.slots && HasRow(args, pair);
-        if (!adds[i]) continue;
-        rows[i].Load(args.y, pair * args.y_stride + column);
-        scores[i] = args.scores[pair];
-      }
+    for (int i = 0; i < kInFlight; ++i) {
+      experts[i] = args.ids != nullptr && i < slots ? args.ids[pair + i] - args.first_expert : 0;
+    }
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        if (!adds[i]) continue;
-        float values[8];
-        rows[i].Values(values);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) sum[j] = __fmaf_rn(scores[i], values[j], sum[j]);
-      }
+    for (int i = 0; i < kInFlight; ++i) {
+      const bool has_row = args.ids == nullptr || (experts[i] >= 0 && experts[i] < args.experts);
+      adds_[i] = i < slots && has_row;
+      if (!adds_[i]) continue;
+      rows_[i].Load(args.y, (pair + i) * args.y_stride + column);
+      scores_[i] = args.scores[pair + i];
     }
   }
 
+  __device__ void AddSlots(float (&sum)[8]) const {
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (!adds_[i]) continue;
+      float values[8];
+      rows_[i].Values(values);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum[j] = __fmaf_rn(scores_[i], values[j], sum[j]);
+    }
+  }
+
+  Vector rows_[kInFlight];
+  float scores_[kInFlight];
+  bool adds_[kInFlight];
+  float shared_logit_;
   ProductVector<true> shared_;
 };
 

@@ -21,16 +21,17 @@ enum class Delta : uint8_t {
   kMixture,   // the sum of a token's experts
 };
 
-// Where 8 columns of the delta come from.
-template <Delta kDelta>
+// Where 8 columns of the delta come from. A thread with more vectors has fewer slots of each under
+// way.
+template <Delta kDelta, int kVectors>
 struct DeltaVector : ProductVector<kDelta != Delta::kPlain> {};
-template <>
-struct DeltaVector<Delta::kMixture> : MixtureSum<Bf16Vector> {};
+template <int kVectors>
+struct DeltaVector<Delta::kMixture, kVectors> : MixtureSum<Bf16Vector, 8 / kVectors> {};
 
 // Adds 8 columns of the delta to x.
-template <Delta kDelta>
-__device__ void AddDelta(const DeltaVector<kDelta>& delta, const RmsNormArgs& args, int64_t column,
-                         float (&x)[8]) {
+template <Delta kDelta, int kVectors>
+__device__ void AddDelta(const DeltaVector<kDelta, kVectors>& delta, const RmsNormArgs& args,
+                         int64_t column, float (&x)[8]) {
   float addend[8];
   delta.Values(addend);
   if constexpr (kDelta == Delta::kWeighted) {
@@ -48,9 +49,10 @@ __device__ void AddDelta(const DeltaVector<kDelta>& delta, const RmsNormArgs& ar
 
 // One CTA processes a row, which stays in registers from its only read to its write. There is a
 // single barrier: it publishes the sum of squares and the largest |x * weight|. The latter times
-// the row's factor is the largest result, since rounding is monotonic.
+// the row's factor is the largest result, since rounding is monotonic. With a mixture's sum there are
+// registers for all of its loads at a time.
 template <int kVectors, Delta kDelta, bool kTokenScale>
-__global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
+__global__ void __launch_bounds__(kMaxThreads, kVectors == 1 && kDelta != Delta::kMixture ? 3 : 1)
     RmsNormKernel(const __grid_constant__ RmsNormArgs args,
                   const __grid_constant__ CombineArgs mixture) {
   __shared__ float squares[kMaxThreads * kMaxVectors / kWarpSize], maxima[kWarpSize];
@@ -64,7 +66,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
 
   float x[kVectors][8] = {};
   float weight[kVectors][8];
-  DeltaVector<kDelta> delta[kVectors];
+  DeltaVector<kDelta, kVectors> delta[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(0, i);
@@ -82,7 +84,9 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
     const int64_t column = RowColumn(0, i);
     if (column >= args.width) continue;
     Load8(residual + column, x[i]);
-    if constexpr (kDelta != Delta::kMixture) {
+    if constexpr (kDelta == Delta::kMixture) {
+      delta[i].Load(mixture, token, column);
+    } else {
       if (args.delta.data != nullptr) delta[i].Load(args.delta, token, column);
     }
   }
