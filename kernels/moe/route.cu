@@ -74,6 +74,12 @@ class Logits {
   __device__ Logits(const RouteArgs& args, int first_row, int first_token)
       : args_(args), first_row_(first_row), first_token_(first_token) {}
 
+  // Loads this thread's bias. Called before Add, which awaits the predecessor.
+  __device__ void LoadBias() {
+    const int row = OutputRow();
+    if (args_.bias != nullptr && row < args_.rows) bias_ = args_.bias[row];
+  }
+
   // Leaves the warps' sums in `shared`. Awaits the predecessor, behind the first loads of weights.
   __device__ void Add(Shared& shared) {
     const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
@@ -95,23 +101,28 @@ class Logits {
     }
   }
 
-  // Writes the logits. Called when all warps have left their sums.
+  // Writes the logits, one a thread. Called when all warps have left their sums.
   __device__ void Write(const Shared& shared) const {
-    for (int i = threadIdx.x; i < kRows * kTokens; i += kThreads) {
-      const int lane = i % kWarpSize, which = i / kWarpSize % 4, tile = i / (4 * kWarpSize);
-      const int row = first_row_ + lane / 4 + which / 2 * 8;
-      const int token = first_token_ + 8 * tile + lane % 4 * 2 + which % 2;
-      if (row >= args_.rows || token >= args_.tokens) continue;
-      float sum = 0;
+    static_assert(kRows * kTokens <= kThreads);
+    const int i = static_cast<int>(threadIdx.x), lane = i % kWarpSize;
+    const int which = i / kWarpSize % 4, tile = i / (4 * kWarpSize);
+    const int row = OutputRow(), token = first_token_ + 8 * tile + lane % 4 * 2 + which % 2;
+    if (tile >= kTiles || row >= args_.rows || token >= args_.tokens) return;
+    float sum = 0;
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][tile][which][lane];
-      if (args_.bias != nullptr) sum += args_.bias[row];
-      args_.logits[int64_t{token} * args_.rows + row] = sum;
-    }
+    for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][tile][which][lane];
+    if (args_.bias != nullptr) sum += bias_;
+    args_.logits[int64_t{token} * args_.rows + row] = sum;
   }
 
  private:
   static constexpr int kBatch = kTiles == 1 ? 4 : 1;  // windows whose loads are under way at a time
+
+  // Returns the row of the logit that this thread writes.
+  __device__ int OutputRow() const {
+    const int lane = threadIdx.x % kWarpSize, which = threadIdx.x / kWarpSize % 4;
+    return first_row_ + lane / 4 + which / 2 * 8;
+  }
 
   __device__ int ColumnOf(int first, int i) const {
     return (first + i * kWarps) * kWindow + threadIdx.x % 4 * 8;
@@ -173,17 +184,21 @@ class Logits {
   Row weights_[kBatch][2];
   uint4 tokens_[kBatch][kTiles];
   float sums_[kTiles][4] = {};
+  float bias_ = 0;
 };
 
 // Returns to all threads whether this CTA is the last one of `ctas` that calls this with the
 // counter, which is 0 again then. What the others wrote before can be read from the L2 cache.
 __device__ bool IsLast(unsigned* counter, unsigned ctas) {
   __shared__ bool last;
-  __threadfence();
-  __syncthreads();
+  __syncthreads();  // the release below then publishes the stores of all threads
   if (threadIdx.x == 0) {
-    last = atomicInc(counter, ctas - 1) == ctas - 1;  // wraps
-    __threadfence();
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"  // wraps
+                 : "=r"(before)
+                 : "l"(counter), "r"(ctas - 1)
+                 : "memory");
+    last = before == ctas - 1;
   }
   __syncthreads();
   return last;
@@ -200,20 +215,33 @@ __global__ void __launch_bounds__(kThreads, 1)
     typename Sums::Shared sums;
     AssignFewShared assign;
   } shared;
+  __shared__ int ids[Sums::kTokens * kMaxChosen];
   const int first_token = static_cast<int>(blockIdx.y) * Sums::kTokens;
   Sums logits(args, static_cast<int>(blockIdx.x) * kRows, first_token);
+  logits.LoadBias();
   logits.Add(shared.sums);
   __syncthreads();
   logits.Write(shared.sums);
   if (!IsLast(args.counters + 1 + blockIdx.y * kTiles, gridDim.x)) return;
-  const int end = min(first_token + Sums::kTokens, args.tokens);
-  for (int token = first_token + static_cast<int>(threadIdx.x) / kWarpSize; token < end;
-       token += kWarps) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
+  const int tokens = min(Sums::kTokens, args.tokens - first_token);
+  for (int i = thread / kWarpSize; i < tokens; i += kWarps) {
     ExpertChoice<kPerLane> choice(args);
-    choice.Choose(token);
+    const int id = choice.Choose(first_token + i);
+    if (lane < args.chosen) ids[i * args.chosen + lane] = id;
   }
   if (assign.ids == nullptr) return;
-  if (IsLast(args.counters, gridDim.y)) AssignFew(assign, shared.assign);
+  const bool has_pair = thread < assign.rows.pairs;
+  int id = 0;  // of this thread's pair
+  if (gridDim.y > 1) {
+    if (!IsLast(args.counters, gridDim.y)) return;
+    if (has_pair) id = __ldcg(assign.ids + thread);
+  } else {
+    __syncthreads();
+    if (tokens == 1) return AssignDistinct(assign, ids);
+    if (has_pair) id = ids[thread];
+  }
+  AssignFew(assign, id, shared.assign);
 }
 static_assert(kThreads == kAssignThreads);
 
