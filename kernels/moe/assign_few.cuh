@@ -83,7 +83,8 @@ __device__ inline void AssignFew(const AssignArgs& args, int id, AssignFewShared
   rows.order[shared.rows_before[own] + before] = thread;
 }
 
-// The same for pairs of which no two have one id, as those of one token. `ids` are in shared memory.
+// The same for pairs of which no two have one id, as those of one token. `ids` are in shared
+// memory.
 __device__ inline void AssignDistinct(const AssignArgs& args, const int* ids) {
   const GroupedRows& rows = args.rows;
   for (int group = threadIdx.x; group <= rows.groups; group += kAssignThreads) {

@@ -28,9 +28,9 @@ struct FloatVector {
   __device__ void Values(float (&to)[8]) const { Unpack(low, high, to); }
 };
 
-// Computes columns [column, column + 8) of what LaunchCombine adds to a token, before its factor. Up
-// to kInFlight slots' loads are under way at a time: one after the other they take as long as all
-// the rest of a kernel of one token.
+// Computes columns [column, column + 8) of what LaunchCombine adds to a token, before its factor.
+// Up to kInFlight slots' loads are under way at a time: one after the other they take as long as
+// all the rest of a kernel of one token.
 template <typename Vector, int kInFlight = 8>
 class MixtureSum {
  public:

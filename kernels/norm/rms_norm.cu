@@ -49,8 +49,8 @@ __device__ void AddDelta(const DeltaVector<kDelta, kVectors>& delta, const RmsNo
 
 // One CTA processes a row, which stays in registers from its only read to its write. There is a
 // single barrier: it publishes the sum of squares and the largest |x * weight|. The latter times
-// the row's factor is the largest result, since rounding is monotonic. With a mixture's sum there are
-// registers for all of its loads at a time.
+// the row's factor is the largest result, since rounding is monotonic. With a mixture's sum there
+// are registers for all of its loads at a time.
 template <int kVectors, Delta kDelta, bool kTokenScale>
 __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 && kDelta != Delta::kMixture ? 3 : 1)
     RmsNormKernel(const __grid_constant__ RmsNormArgs args,
