@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
@@ -12,6 +13,8 @@
 #include "kernels/mma.cuh"
 #include "kernels/moe/assign_few.cuh"
 #include "kernels/moe/choose_experts.cuh"
+#include "kernels/norm/norm_row.cuh"
+#include "kernels/norm/rms_norm.h"
 
 namespace millrace::kernels {
 namespace {
@@ -71,8 +74,9 @@ class Logits {
   // In a warp, as mma.sync leaves them: [warp][tile][4][lane].
   using Shared = float[kWarps][kTiles][4][kWarpSize];
 
-  __device__ Logits(const RouteArgs& args, int first_row, int first_token)
-      : args_(args), first_row_(first_row), first_token_(first_token) {}
+  // `x` is RouteArgs::x, or a copy of its row in shared memory.
+  __device__ Logits(const RouteArgs& args, const Bf16* x, int first_row, int first_token)
+      : args_(args), x_(x), first_row_(first_row), first_token_(first_token) {}
 
   // Loads this thread's bias. Called before Add, which awaits the predecessor.
   __device__ void LoadBias() {
@@ -80,20 +84,19 @@ class Logits {
     if (args_.bias != nullptr && row < args_.rows) bias_ = args_.bias[row];
   }
 
-  // Leaves the warps' sums in `shared`. Awaits the predecessor, behind the first loads of weights.
-  __device__ void Add(Shared& shared) {
+  // Leaves the warps' sums in `shared`. `make_x` awaits the predecessor, and leaves x.
+  template <typename MakeX>
+  __device__ void Add(Shared& shared, const MakeX& make_x) {
     const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
     const int windows = CeilDiv(args_.hidden, kWindow);
-    bool awaited = false;
+    LoadWeights(warp);
+    make_x();
     for (int first = warp; first < windows; first += kBatch * kWarps) {
-      LoadWeights(first);
-      if (!awaited) AwaitPredecessor();
-      awaited = true;
+      if (first > warp) LoadWeights(first);
       LoadTokens(first);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) AddWindow(i);
     }
-    if (!awaited) AwaitPredecessor();
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -152,7 +155,7 @@ class Logits {
       for (int tile = 0; tile < kTiles; ++tile) {
         const int token = first_token_ + 8 * tile + threadIdx.x % kWarpSize / 4;
         tokens_[i][tile] = column < args_.hidden && token < args_.tokens
-                               ? LoadRaw8(args_.x + token * args_.x_stride + column)
+                               ? LoadRaw8(x_ + token * args_.x_stride + column)
                                : make_uint4(0, 0, 0, 0);
       }
     }
@@ -180,6 +183,7 @@ class Logits {
   }
 
   const RouteArgs& args_;
+  const Bf16* const x_;
   const int first_row_, first_token_;
   Row weights_[kBatch][2];
   uint4 tokens_[kBatch][kTiles];
@@ -204,25 +208,37 @@ __device__ bool IsLast(unsigned* counter, unsigned ctas) {
   return last;
 }
 
+struct NoNorm {
+  __device__ explicit NoNorm(const RmsNormArgs&) {}
+};
+
 // The grid is (parts of the rows, parts of the tokens). The CTA of a part of the tokens that ends
 // last, by a counter, makes their choice, and the last of these the assignment: none waits for
 // another.
-template <typename Row, int kTiles, int kPerLane>
+template <typename Row, int kTiles, int kPerLane, bool kNorms>
 __global__ void __launch_bounds__(kThreads, 1)
-    RouteKernel(const __grid_constant__ RouteArgs args, const __grid_constant__ AssignArgs assign) {
+    RouteKernel(const __grid_constant__ RouteArgs args, const __grid_constant__ AssignArgs assign,
+                const __grid_constant__ RmsNormArgs norm) {
   using Sums = Logits<Row, kTiles>;
   __shared__ union {
     typename Sums::Shared sums;
     AssignFewShared assign;
   } shared;
+  __shared__ typename NormRow<kThreads>::Shared normed;  // where kNorms
   __shared__ int ids[Sums::kTokens * kMaxChosen];
   const int first_token = static_cast<int>(blockIdx.y) * Sums::kTokens;
-  Sums logits(args, static_cast<int>(blockIdx.x) * kRows, first_token);
+  Sums logits(args, kNorms ? normed.row : args.x, static_cast<int>(blockIdx.x) * kRows,
+              first_token);
   logits.LoadBias();
-  logits.Add(shared.sums);
+  std::conditional_t<kNorms, NormRow<kThreads>, NoNorm> row(norm);
+  logits.Add(shared.sums, [&] {
+    AwaitPredecessor();
+    if constexpr (kNorms) row.Make(normed);
+  });
   __syncthreads();
   logits.Write(shared.sums);
   if (!IsLast(args.counters + 1 + blockIdx.y * kTiles, gridDim.x)) return;
+  if constexpr (kNorms) row.StoreResidual();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
   const int tokens = min(Sums::kTokens, args.tokens - first_token);
   for (int i = thread / kWarpSize; i < tokens; i += kWarps) {
@@ -267,26 +283,39 @@ bool IsValidAssignment(const RouteArgs& args) {
                                     args.assign->rows.pairs <= kFewPairs);
 }
 
+bool IsValidNorm(const RouteArgs& args) {
+  if (args.norm == nullptr) return true;
+  const RmsNormArgs& norm = *args.norm;
+  return args.tokens == 1 && norm.tokens == 1 && norm.mixture == nullptr &&
+         norm.out.data == args.x && norm.out.type == Type::kBf16 &&
+         norm.out.stride <= kMaxRoutedNorm && norm.width == args.hidden && IsValid(norm);
+}
+
 // More tokens in a CTA read the weights less often; fewer end sooner.
 constexpr int kFewTokens = 64;
 
 }  // namespace
 
 cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream) {
-  if (!IsValid(args) || !IsValidAssignment(args)) return cudaErrorInvalidValue;
-  if (args.tokens == 0) return cudaSuccess;
-  const auto launch = [&]<typename Row, int kTiles>() {
-    const dim3 grid(CeilDiv(args.rows, kRows), CeilDiv(args.tokens, 8 * kTiles));
-    const auto kernel =
-        args.experts <= 128 ? RouteKernel<Row, kTiles, 4> : RouteKernel<Row, kTiles, 16>;
-    return LaunchDependent(kernel, grid, dim3(kThreads), 0, stream, args,
-                           args.assign == nullptr ? AssignArgs{} : *args.assign);
-  };
-  const bool few = args.tokens <= kFewTokens;
-  if (args.weight_type == Type::kBf16) {
-    return few ? launch.operator()<Bf16Row, 1>() : launch.operator()<Bf16Row, 4>();
+  if (!IsValid(args) || !IsValidAssignment(args) || !IsValidNorm(args)) {
+    return cudaErrorInvalidValue;
   }
-  return few ? launch.operator()<FloatRow, 1>() : launch.operator()<FloatRow, 4>();
+  if (args.tokens == 0) return cudaSuccess;
+  const auto launch = [&]<typename Row, int kTiles, bool kNorms>() {
+    const dim3 grid(CeilDiv(args.rows, kRows), CeilDiv(args.tokens, 8 * kTiles));
+    const auto kernel = args.experts <= 128 ? RouteKernel<Row, kTiles, 4, kNorms>
+                                            : RouteKernel<Row, kTiles, 16, kNorms>;
+    return LaunchDependent(kernel, grid, dim3(kThreads), 0, stream, args,
+                           args.assign == nullptr ? AssignArgs{} : *args.assign,
+                           args.norm == nullptr ? RmsNormArgs{} : *args.norm);
+  };
+  const auto launch_row = [&]<typename Row>() {
+    if (args.norm != nullptr) return launch.template operator()<Row, 1, true>();
+    return args.tokens <= kFewTokens ? launch.template operator()<Row, 1, false>()
+                                     : launch.template operator()<Row, 4, false>();
+  };
+  return args.weight_type == Type::kBf16 ? launch_row.operator()<Bf16Row>()
+                                         : launch_row.operator()<FloatRow>();
 }
 
 }  // namespace millrace::kernels

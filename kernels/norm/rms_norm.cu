@@ -136,20 +136,22 @@ constexpr int kFewTokens = 512;
 
 }  // namespace
 
-cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
+bool IsValid(const RmsNormArgs& args) {
   const bool delta_valid = args.delta.data == nullptr || IsValid(args.delta, args.width);
   const bool mixture_valid =
       args.mixture == nullptr ||
       (IsValid(*args.mixture) && args.mixture->y_type == Type::kBf16 &&
        args.delta.data == nullptr && args.mixture->residual == args.residual &&
        args.mixture->tokens == args.tokens && args.mixture->width == args.width);
-  if (args.tokens < 0 || !mixture_valid || args.width < 8 || args.width % 8 != 0 ||
-      !(args.epsilon >= 0) || !IsValid(args.out, args.width) ||
-      args.out.stride > kMaxThreads * kMaxVectors * 8 || !delta_valid || args.residual == nullptr ||
-      !IsAligned16(args.residual) || args.weight == nullptr || !IsAligned16(args.weight) ||
-      !IsAligned16(args.delta_bias)) {
-    return cudaErrorInvalidValue;
-  }
+  return args.tokens >= 0 && mixture_valid && args.width >= 8 && args.width % 8 == 0 &&
+         args.epsilon >= 0 && IsValid(args.out, args.width) &&
+         args.out.stride <= kMaxThreads * kMaxVectors * 8 && delta_valid &&
+         args.residual != nullptr && IsAligned16(args.residual) && args.weight != nullptr &&
+         IsAligned16(args.weight) && IsAligned16(args.delta_bias);
+}
+
+cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
+  if (!IsValid(args)) return cudaErrorInvalidValue;
   if (args.tokens == 0) return cudaSuccess;
 
   const int vectors = static_cast<int>(args.out.stride / 8);
