@@ -344,7 +344,8 @@ TEST(RouteTest, NormsAsLaunchRmsNorm) {
     const int stride = (hidden + kColumnPadding - 1) / kColumnPadding * kColumnPadding;
     const Case test(1, hidden, 128, 8, hidden == 2880 ? Type::kF32 : Type::kBf16);
     const DeviceBuffer<float> weight(RandomNormal(hidden, 5)), bias(RandomNormal(hidden, 6));
-    const DeviceBuffer<float> channel_scales(RandomNormal(hidden, 7)), token_scale({0.7f});
+    const DeviceBuffer<float> channel_scales(RandomNormal(hidden, 7)),
+        token_scale(std::vector<float>{0.7f});
     const DeviceBuffer<Bf16> delta(ToBf16(RandomNormal(hidden, 8)));
     for (const Addend addend :
          {Addend::kNone, Addend::kPlain, Addend::kScaled, Addend::kWeighted}) {
