@@ -130,10 +130,7 @@ LinearInput CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Q
   // A linear that makes its input leaves more of the memory to attention meanwhile.
   const bool fp8 = first.values.type == kernels::Type::kFp8;
   const bool makes = fp8 && MakesInput(consumers, step.tokens);
-  const bool scales = kernels::IsKnown(first.values.scaling) ||
-                      (first.values.scaling == kernels::Scaling::kTokenGroup &&
-                       kernels::ScalesGroups(attention, spec.head_size));
-  const bool direct = input->forms.size() == 1 && scales && !makes;
+  const bool direct = input->forms.size() == 1 && kernels::IsKnown(first.values.scaling) && !makes;
   CudaRows plain;
   if (!direct) plain = TakeRows(sizeof(kernels::Bf16) * width, step.tokens);
   const int64_t kv_width = int64_t{2} * spec.num_kv_heads * spec.head_size;

@@ -240,10 +240,8 @@ void CudaOps::MultiplyGate(const CudaLinear& gate_up, const kernels::Activation&
     Quantize(in, tokens, gate_up.columns, quantized.values);
     in = quantized.values;
   }
-  // A single token's row is sorted as it lies.
-  if (!ReadsSorted(gate_up, rows) || (tokens == 1 && rows.tile_rows != kernels::kPromptTile)) {
-    MultiplyExperts(gate_up, in, tokens, chosen, rows, function, out,
-                    ReadsSorted(gate_up, rows) && ReadsSorted(down, rows));
+  if (!ReadsSorted(gate_up, rows)) {
+    MultiplyExperts(gate_up, in, tokens, chosen, rows, function, out);
     return;
   }
   const CudaInputForm sorted = SortByExpert(gate_up, in, chosen, rows);

@@ -14,13 +14,11 @@ namespace millrace::kernels::attention {
 struct Params {
   const Bf16* q;
   int64_t q_stride;
-  void* out;  // FP8 if out_scale or group_scales is set, otherwise BF16
+  void* out;  // FP8 if out_scale is set, otherwise BF16
   int64_t out_stride;
   const float* out_scale;
-  float* group_scales;    // [heads][padded_tokens], written; of decode with heads of 128 columns
-  int64_t padded_tokens;  // PaddedTokens of the step's tokens
-  Product qkv;            // used instead of q if set
-  Rope rope;              // applied to qkv
+  Product qkv;  // used instead of q if set
+  Rope rope;    // applied to qkv
   uint8_t* pages;
   int64_t block_stride;  // bytes
   int64_t head_stride;   // bytes
@@ -54,10 +52,6 @@ struct Params {
   // Returns the element offset of a row in q or out. `token` is the tile's first token.
   __device__ int64_t RowOffset(int64_t stride, int token, int head, int row, int head_size) const {
     return (token + Token(row)) * stride + (head * group + HeadOf(row)) * head_size;
-  }
-  // Returns where the scale of a row's outputs is stored. `token` is the tile's first token.
-  __device__ float* GroupScale(int token, int head, int row) const {
-    return group_scales + (head * group + HeadOf(row)) * padded_tokens + token + Token(row);
   }
   // Returns the total of a query row before its first chunk. A sink is a chunk of one key without
   // values. `head` is the row's kv head.
@@ -111,9 +105,7 @@ inline Params MakeParams(const Launch& launch) {
       .q_stride = args.q_stride,
       .out = args.out.data,
       .out_stride = args.out.stride,
-      .out_scale = args.out.scaling == Scaling::kTensor ? args.out.scales : nullptr,
-      .group_scales = args.out.scaling == Scaling::kTokenGroup ? args.out.scales : nullptr,
-      .padded_tokens = PaddedTokens(args.step.max_tokens),
+      .out_scale = args.out.type == Type::kFp8 ? args.out.scales : nullptr,
       .qkv = args.qkv,
       .rope = args.rope,
       .pages = static_cast<uint8_t*>(pages.data),
@@ -140,52 +132,29 @@ inline Params MakeParams(const Launch& launch) {
   };
 }
 
-// kColumns (4 or 2) consecutive outputs, rounded to BF16. FP8 outputs are rounded to it first, so
-// their bits equal those of a separate quantize kernel.
+// Stores kColumns (4 or 2) consecutive outputs from element `to` on. FP8 outputs are rounded to
+// BF16 first, so their bits equal those of a separate quantize kernel.
 template <int kColumns>
-struct Outputs {
+__device__ inline void StoreOutputs(const Params& params, int64_t to,
+                                    const float (&values)[kColumns], float factor) {
   uint32_t words[kColumns / 2];
-
-  __device__ Outputs(const float (&values)[kColumns], float factor) {
 #pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) {
-      words[i] = PackBf16(__fmul_rn(values[2 * i], factor), __fmul_rn(values[2 * i + 1], factor));
-    }
+  for (int i = 0; i < kColumns / 2; ++i) {
+    words[i] = PackBf16(__fmul_rn(values[2 * i], factor), __fmul_rn(values[2 * i + 1], factor));
   }
-
-  // Returns the largest magnitude. NaN is ignored.
-  __device__ float Largest() const {
-    float largest = 0;
-#pragma unroll
-    for (const uint32_t word : words) {
-      const float2 values = UnpackBf16(word);
-      largest = fmaxf(largest, fmaxf(fabsf(values.x), fabsf(values.y)));
-    }
-    return largest;
-  }
-
-  // Stores their FP8 codes from element `to` on.
-  __device__ void StoreCodes(const Params& params, int64_t to, float inverse) const {
+  if (params.out_scale != nullptr) {
+    const float inverse = Fp8Inverse(*params.out_scale);
     uint16_t codes[kColumns / 2];
 #pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) codes[i] = Fp8Codes2(UnpackBf16(words[i]), inverse);
+    for (int i = 0; i < kColumns / 2; ++i) {
+      codes[i] = Fp8Codes2(UnpackBf16(words[i]), inverse);
+    }
     auto* const out = reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(params.out) + to);
     if constexpr (kColumns == 4) {
       *reinterpret_cast<uint32_t*>(out) = codes[0] | static_cast<uint32_t>(codes[1]) << 16;
     } else {
       *out = codes[0];
     }
-  }
-};
-
-// Stores outputs from element `to` on, where they have no scales of groups.
-template <int kColumns>
-__device__ inline void StoreOutputs(const Params& params, int64_t to,
-                                    const float (&values)[kColumns], float factor) {
-  const Outputs<kColumns> outputs(values, factor);
-  const auto& words = outputs.words;
-  if (params.out_scale != nullptr) {
-    outputs.StoreCodes(params, to, Fp8Inverse(*params.out_scale));
     return;
   }
   auto* const out = reinterpret_cast<uint32_t*>(static_cast<Bf16*>(params.out) + to);
@@ -205,7 +174,7 @@ __device__ inline void StorePadding(const Params& params, int first_token, int t
   for (int token = first_token; token < first_token + tokens; ++token) {
     for (int64_t column = width + thread; column < params.out_stride; column += kThreads) {
       const int64_t at = token * params.out_stride + column;
-      if (params.out_scale != nullptr || params.group_scales != nullptr) {
+      if (params.out_scale != nullptr) {
         static_cast<uint8_t*>(params.out)[at] = 0;
       } else {
         static_cast<Bf16*>(params.out)[at] = __float2bfloat16(0);

@@ -68,14 +68,6 @@ class Consumer {
   __device__ int64_t Output(const Segment& segment, int row) const {
     return params_.RowOffset(params_.out_stride, segment.row.token, segment.head, row, kHeadSize);
   }
-  // Returns whether outputs are FP8 with a scale for each head, and where that of a row is stored.
-  // More rows would take registers, as above.
-  __device__ bool StoresGroups() const {
-    return kHeadSize == kColumnPadding && kHalves == 1 && params_.group_scales != nullptr;
-  }
-  __device__ float* GroupScale(const Segment& segment, int row) const {
-    return params_.GroupScale(segment.row.token, segment.head, row);
-  }
 
   // Synchronizes the consumer warps.
   __device__ static void Sync() {
@@ -305,8 +297,6 @@ class Consumer {
 
   __device__ void Store(const Segment& segment, int rows, const Softmax (&totals)[2],
                         const Values& values) {
-    float inverses[2] = {};  // of FP8 outputs whose scales are computed here
-    if (StoresGroups()) ScaleGroups(segment, rows, totals, values, inverses);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane_ / 4 + 8 * half;
@@ -317,46 +307,12 @@ class Consumer {
         if (!HasWord(i)) continue;
         float columns[T::kLaneColumns];
         T::LaneColumns(values[i], half, columns);
-        const int64_t to = Output(segment, row) + T::LaneColumn(warp_ * kWords + i, lane_);
-        if (StoresGroups()) {
-          Outputs(columns, factor).StoreCodes(params_, to, inverses[half]);
-        } else {
-          StoreOutputs(params_, to, columns, factor);
-        }
+        StoreOutputs(params_, Output(segment, row) + T::LaneColumn(warp_ * kWords + i, lane_),
+                     columns, factor);
       }
     }
     StorePadding<kThreads>(params_, segment.row.token, segment.row.tokens, segment.head, kHeadSize,
                            threadIdx.x);
-  }
-
-  // Computes the scales of a segment's outputs, of which each warp has some columns, and what the
-  // outputs are multiplied by.
-  __device__ void ScaleGroups(const Segment& segment, int rows, const Softmax (&totals)[2],
-                              const Values& values, float (&inverses)[2]) {
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const float factor = OutputFactor(totals[half], params_.value_scale);
-      float largest = 0;
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        float columns[T::kLaneColumns];
-        T::LaneColumns(values[i], half, columns);
-        largest = fmaxf(largest, Outputs(columns, factor).Largest());
-      }
-      largest = WarpReduce<Max, 4>(largest);
-      if (lane_ % 4 == 0) shared_.largest[warp_][lane_ / 4 + 8 * half] = largest;
-    }
-    Sync();
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const int row = lane_ / 4 + 8 * half;
-      float largest = 0;
-#pragma unroll
-      for (const auto& of_warp : shared_.largest) largest = fmaxf(largest, of_warp[row]);
-      const float scale = Fp8Scale(largest);
-      if (row < rows && warp_ == 0 && lane_ % 4 == 0) *GroupScale(segment, row) = scale;
-      inverses[half] = Fp8Inverse(scale);
-    }
   }
 
   __device__ void StorePartial(const Segment& segment, int chunk, int rows,
@@ -418,8 +374,7 @@ class Consumer {
              .log2_unit = params_.rule.log2_unit,
              .value_scale = params_.value_scale,
              .first_total = params_.FirstTotal(segment.head, row),
-             .out = active ? Output(segment, row) + column : -1,
-             .scale = StoresGroups() ? GroupScale(segment, row) : nullptr});
+             .out = active ? Output(segment, row) + column : -1});
       }
     }
     StorePadding<kThreads>(params_, segment.row.token, segment.row.tokens, segment.head, kHeadSize,

@@ -19,7 +19,6 @@ struct Partials {
   float value_scale;
   Softmax first_total;  // before the first chunk
   int64_t out;          // element offset of the first column; -1 stores nothing
-  float* scale;         // of FP8 outputs, written, where the warp has their whole group; or null
 };
 
 // Merges a row's chunks in ascending order. Called by all lanes of a warp. Each lane computes one
@@ -75,15 +74,7 @@ __device__ inline void MergePartials(const Params& params, const Partials& parti
     own = load_sum(begin + kWarpSize + lane);
   }
   if (partials.out < 0) return;
-  const float factor = OutputFactor(total, partials.value_scale);
-  if (partials.scale == nullptr) {
-    StoreOutputs(params, partials.out, total_values, factor);
-    return;
-  }
-  const Outputs<4> outputs(total_values, factor);
-  const float scale = Fp8Scale(WarpReduce<Max>(outputs.Largest()));
-  if (lane == 0) *partials.scale = scale;
-  outputs.StoreCodes(params, partials.out, Fp8Inverse(scale));
+  StoreOutputs(params, partials.out, total_values, OutputFactor(total, partials.value_scale));
 }
 
 }  // namespace millrace::kernels::attention

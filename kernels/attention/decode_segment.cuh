@@ -33,8 +33,6 @@ struct DecodeShared {
   alignas(16) uint8_t kv[2 * Tile<Kv, kHeadSize>::kRowBytes];
   uint64_t barriers[kBarrierBytes / 8];
   bool is_last;
-  float largest[kComputingWarps]
-               [kDecodeRows];  // magnitude of a query's outputs in a warp's columns
 };
 
 // Consecutive chunks of one row and kv head that one CTA processes.

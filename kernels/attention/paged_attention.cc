@@ -91,13 +91,10 @@ bool HasValidQueries(const AttentionArgs& args, int64_t width) {
          kernels::IsValid(args.qkv, qkv_width) && kernels::IsValid(args.rope, args.pages.head_size);
 }
 
-bool HasValidOutput(const AttentionArgs& args, int64_t width) {
-  const Activation& out = args.out;
+bool HasValidOutput(const Activation& out, int64_t width) {
   const bool plain = out.type == Type::kBf16 && out.scaling == Scaling::kNone;
-  const bool scaled = out.type == Type::kFp8 && out.scales != nullptr &&
-                      (out.scaling == Scaling::kTensor ||
-                       (out.scaling == Scaling::kTokenGroup && out.stride == width &&
-                        ScalesGroups(args.step, args.pages.head_size)));
+  const bool scaled =
+      out.type == Type::kFp8 && out.scaling == Scaling::kTensor && out.scales != nullptr;
   return (plain || scaled) && out.data != nullptr && IsAligned16(out.data) && out.stride >= width &&
          out.stride % 8 == 0;
 }
@@ -106,7 +103,7 @@ bool IsValid(const AttentionArgs& args) {
   const int64_t width = int64_t{args.step.heads} * args.pages.head_size;
   return IsValid(args.step) && kernels::IsValid(args.pages) &&
          args.step.kv_heads == args.pages.kv_heads && HasValidQueries(args, width) &&
-         HasValidOutput(args, width) && args.tables.blocks != nullptr && args.scale > 0 &&
+         HasValidOutput(args.out, width) && args.tables.blocks != nullptr && args.scale > 0 &&
          args.soft_cap >= 0 && IsMemory(args.scratch);
 }
 
@@ -153,11 +150,6 @@ int MostAppendingRows(int heads, int kv_heads) {
 
 bool AppendsWithAttention(const AttentionStep& step) {
   return step.max_row_tokens == 1 && step.rows <= MostAppendingRows(step.heads, step.kv_heads);
-}
-
-bool ScalesGroups(const AttentionStep& step, int head_size) {
-  return head_size == kColumnPadding &&
-         step.max_row_tokens * (step.heads / step.kv_heads) <= kFusedRopeRows;
 }
 
 cudaError_t LaunchPlanAttention(const AttentionStep& step, cudaStream_t stream) {

@@ -54,9 +54,8 @@ struct AttentionArgs {
   int64_t q_stride;    // elements, a multiple of 8
   KvPages pages;       // with the keys and values of the step's own tokens; 16-byte aligned
   BlockTables tables;  // no entry behind a row's last token, or wholly before its window, is read
-  // [tokens, heads * head_size] in BF16, or in FP8, which has the bits of LaunchQuantize applied to
-  // the BF16 output: with Scaling::kTensor, or with kTokenGroup where ScalesGroups says so (its
-  // scales are those of step.max_tokens tokens). Columns up to the stride, a multiple of 8, are set
+  // [tokens, heads * head_size] in BF16, or in FP8 with Scaling::kTensor, which has the bits of
+  // LaunchQuantize applied to the BF16 output. Columns up to the stride, a multiple of 8, are set
   // to zero.
   Activation out;
   float scale;     // of the scores
@@ -97,10 +96,6 @@ size_t AttentionScratchBytes(const AttentionStep& step, int head_size);
 // a CTA has several, and begins each by waiting for its loads.
 int MostAppendingRows(int heads, int kv_heads);
 bool AppendsWithAttention(const AttentionStep& step);
-
-// Returns whether attention can leave FP8 outputs with a scale for each 128 columns: of heads of
-// that size, where a row's tokens have at most 8 query heads for a kv head together.
-bool ScalesGroups(const AttentionStep& step, int head_size);
 
 // Divides the step into work items for the SMs. Call once per step and window, before its layers.
 cudaError_t LaunchPlanAttention(const AttentionStep& step, cudaStream_t stream);

@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 #include "kernels/attention/attention_cases.h"
 #include "kernels/attention/attention_test_util.h"
-#include "kernels/elementwise/quantize.h"
 
 namespace millrace::kernels {
 namespace {
@@ -195,45 +194,6 @@ TEST(PagedAttentionTest, Fp8OutputsAreTheBf16OnesQuantized) {
   }
 }
 
-TEST(PagedAttentionTest, GroupScalesAreThoseOfQuantize) {
-  // Whole rows of one CTA, a row divided among many, and rows of two tokens.
-  const std::vector<std::vector<StepRow>> steps = {
-      {{9, 699, 1}, {10, 20, 1}, {11, 200, 1}, {3, 0, 1}, {8, 100, 1}}, {{9, 690, 2}, {10, 15, 2}}};
-  for (const Type type : {Type::kBf16, Type::kFp8}) {
-    const AttentionCase c = {.type = type, .lengths = kLengths, .padding = 0};
-    const AttentionWorld world(c);
-    for (const std::vector<StepRow>& rows : steps) {
-      const int tokens = Tokens(rows);
-      AttentionRunner runner(world, rows.size(), tokens, LongestRow(rows));
-      const std::vector<Bf16> plain = RunStep(runner, rows);
-      const DeviceBuffer<Bf16> in(plain);
-      DeviceBuffer<uint8_t> codes(plain.size()), expected_codes(plain.size());
-      const size_t scale_count = c.heads * PaddedTokens(tokens);
-      DeviceBuffer<float> scales(scale_count), expected_scales(scale_count);
-      AttentionArgs args = runner.Args();
-      args.out = {codes.get(), Type::kFp8, Scaling::kTokenGroup, c.Stride(), scales.get()};
-      ASSERT_TRUE(ScalesGroups(args.step, c.head_size));
-      ASSERT_EQ(LaunchPlanAttention(args.step, nullptr), cudaSuccess);
-      ASSERT_EQ(LaunchPagedAttention(args, nullptr), cudaSuccess);
-      Activation quantized = args.out;
-      quantized.data = expected_codes.get();
-      quantized.scales = expected_scales.get();
-      ASSERT_EQ(LaunchQuantize({.in = in.get(),
-                                .in_stride = c.Stride(),
-                                .tokens = tokens,
-                                .width = c.Width(),
-                                .out = quantized},
-                               nullptr),
-                cudaSuccess);
-      EXPECT_EQ(codes.Download(), expected_codes.Download()) << c.Name();
-      const std::vector<float> found = scales.Download(), expected = expected_scales.Download();
-      EXPECT_EQ(std::memcmp(found.data(), expected.data(), scale_count * sizeof(float)), 0)
-          << c.Name();
-      EXPECT_TRUE(codes.GuardsIntact() && scales.GuardsIntact());
-    }
-  }
-}
-
 TEST(PagedAttentionTest, NeighboursChangeNoBit) {
   std::mt19937 random(1);
   std::vector<int> lengths(200);
@@ -347,10 +307,6 @@ TEST(PagedAttentionTest, RefusesWhatItsHeaderDoesNotAllow) {
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.out.stride = 1024 + 4; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.out.type = Type::kFp8; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.out.scaling = Scaling::kToken; }));
-  EXPECT_TRUE(refuses([](AttentionArgs& a) {  // rows of too many tokens
-    a.out = {a.out.data, Type::kFp8, Scaling::kTokenGroup, 1024, static_cast<float*>(a.scratch)};
-    a.step.max_row_tokens = 3;
-  }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.scale = 0; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.soft_cap = -1; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.scratch = nullptr; }));

@@ -93,8 +93,7 @@ struct GroupedLinearArgs {
   int tokens;  // of the input
   // Pair p reads row p / slots of the input and writes row p of the output: slots is the number of
   // experts a token has where tokens come in, and 1 where each pair has a row of its own. 1 without
-  // `rows`, and with sorted_input, but for tiles of up to 64 rows of a single token: all of its
-  // pairs read one row, which is sorted as it lies.
+  // `rows`, and with sorted_input.
   int slots;
   // Pair order[i] reads row i of the input, or writes row i of the output. With `rows`, where
   // ReadsSorted says so, the input must be sorted and the output may be; else neither is.

@@ -178,7 +178,7 @@ class Layers {
     const Activation in = plain ? Bf16Rows(x_.get(), hidden_stride_)
                                 : Quantize(x_, hidden_stride_, model_.hidden, tokens, codes_,
                                            code_scales_, stream, error);
-    if (!Gathers(tokens, rows) || *error != cudaSuccess) return in;
+    if (!IsSorted(rows) || *error != cudaSuccess) return in;
     Activation out = in;
     out.data = sorted_.get();
     if (in.scales != nullptr) out.scales = sorted_scales_.get();
@@ -202,8 +202,8 @@ class Layers {
                      const Activation& input, cudaStream_t stream) const {
     return LaunchGroupedLinear({.weight = gate_up_.Of(layer),
                                 .rows = &rows.view,
-                                .tokens = Gathers(tokens, rows) ? rows.view.pairs : tokens,
-                                .slots = Gathers(tokens, rows) ? 1 : model_.chosen,
+                                .tokens = IsSorted(rows) ? rows.view.pairs : tokens,
+                                .slots = IsSorted(rows) ? 1 : model_.chosen,
                                 .sorted_input = IsSorted(rows),
                                 .sorted_output = IsSorted(rows),
                                 .input = input,
@@ -277,9 +277,6 @@ class Layers {
  private:
   bool IsSorted(const DeviceRows& rows) const {
     return ReadsSorted(gate_up_.Of(0), rows.view.tile_rows);
-  }
-  bool Gathers(int tokens, const DeviceRows& rows) const {
-    return IsSorted(rows) && (tokens > 1 || rows.view.tile_rows == kPromptTile);
   }
   bool TakesBf16(const DeviceRows& rows) const {
     return model_.scaling == WeightScaling::kBlock && rows.view.tile_rows <= kMostQuantizedTokens;

@@ -67,9 +67,8 @@ bool AreValidRows(const GroupedLinearArgs& args) {
   if (args.rows == nullptr) {
     return args.slots == 1 && args.weight.groups == 1 && !sorted && !args.sorted_output;
   }
-  const bool one_row = args.tokens == 1 && args.config.tile_tokens != kPromptTile;
-  if (sorted != ReadsSorted(args.weight, args.config.tile_tokens) ||
-      (sorted && args.slots != 1 && !one_row) || (args.sorted_output && !sorted)) {
+  if (sorted != ReadsSorted(args.weight, args.config.tile_tokens) || (sorted && args.slots != 1) ||
+      (args.sorted_output && !sorted)) {
     return false;
   }
   const GroupedRows& rows = *args.rows;

@@ -78,22 +78,18 @@ class GroupedLoader {
 
   // Called by all loading threads; `thread` is this one's number among them. What tells where a
   // tile's rows lie is read one tile ahead, and which tile that is two ahead: a read takes as long
-  // as a stage. The first weights wait for nothing but their tile.
+  // as a stage.
   __device__ void Run(int thread) {
     thread_ = thread;
     if (kCopiesRows && thread_ > 0) return;
     ReleaseDependents();
+    if (p_.groups.order == nullptr && thread_ == 0) PrefetchWeights();
+    WaitForPredecessor();
     const int apart = static_cast<int>(gridDim.x);
     int number = static_cast<int>(blockIdx.x);
-    const bool dense = p_.groups.order == nullptr;
-    if (dense && thread_ == 0 && number < list_.Count()) {
-      PrefetchWeights(list_.TileOf(number, list_.EntryOf(number)));
-    }
-    WaitForPredecessor();
     int4 entry = list_.EntryOf(number);  // as long as the list may be, so it may be read
     const int tiles = list_.Count();
     GroupedTile tile = number < tiles ? list_.TileOf(number, entry) : GroupedTile{};
-    if (!dense && thread_ == 0 && number < tiles) PrefetchWeights(tile);
     Pairs pairs = PairsOf(tile);
     if (number + apart < tiles) entry = list_.EntryOf(number + apart);
     for (; number < tiles; number += apart) {
@@ -156,8 +152,8 @@ class GroupedLoader {
         if (--prefetched_ < 0) LoadWeights(tile, step, stage);
       }
       if (kCopiesRows) {
-        CopyBox(memory_.Inputs(stage), p_.input_rows, 0, tile.first / p_.slots,
-                step * Shape::kChunks, barriers_.full[stage], EvictLast());
+        CopyBox(memory_.Inputs(stage), p_.input_rows, 0, tile.first, step * Shape::kChunks,
+                barriers_.full[stage], EvictLast());
         next_.Advance(p_.stages);
         continue;
       }
@@ -188,9 +184,11 @@ class GroupedLoader {
     }
   }
 
-  // Copies weights of the first tile: those of a dense linear, which depend on nothing, before the
-  // predecessor has ended.
-  __device__ void PrefetchWeights(const GroupedTile& tile) {
+  // Copies weights of the first tile before the predecessor has ended: they depend on nothing.
+  __device__ void PrefetchWeights() {
+    const int number = static_cast<int>(blockIdx.x);
+    if (number >= list_.Count()) return;
+    const GroupedTile tile = list_.TileOf(number, list_.EntryOf(number));
     const int stages = min(min(p_.steps, p_.stages), Shape::kEarlyStages);
     for (; prefetched_ < stages; ++prefetched_) {
       LoadWeights(tile, prefetched_, prefetched_);

@@ -302,7 +302,6 @@ class TurnsLoader {
     ForEachTile([&](const GroupedTile& tile) {
       int rows[kRowsOfLane] = {};
       float bias[2] = {};
-      const int row = tile.first / p_.slots;  // of the input
       if (Shape::kGroupTurns) {
         for (int i = 0; i < kRowsOfLane; ++i) rows[i] = OutputRow(tile, i * kWarpSize + lane);
         bias[0] = Bias(tile, lane), bias[1] = Bias(tile, kWarpSize + lane);
@@ -317,7 +316,7 @@ class TurnsLoader {
         if (lane == 0) {
           Delay::Wait();
           barriers_.inputs[state.stage].ArriveAndExpect(Shape::kInputBytes);
-          CopyBox(memory_.Inputs(state.stage), p_.input_rows, 0, row, step * Shape::kChunks,
+          CopyBox(memory_.Inputs(state.stage), p_.input_rows, 0, tile.first, step * Shape::kChunks,
                   barriers_.inputs[state.stage], EvictLast());
         }
         state.Advance(p_.stages);
