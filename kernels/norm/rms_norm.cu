@@ -161,8 +161,8 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
                            args.mixture == nullptr ? CombineArgs{} : *args.mixture);
   };
   const auto launch = [&]<Delta kDelta, bool kTokenScale>() {
-    const bool few =
-        kDelta != Delta::kPlain && args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
+    const bool few = kDelta != Delta::kPlain && kDelta != Delta::kMixture &&
+                     args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
     if (vectors <= kMaxThreads && !few) {
       return launch_with(RmsNormKernel<1, kDelta, kTokenScale>, 1);
     }
