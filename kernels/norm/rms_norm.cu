@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 && kDelta != Delta:
     if (column >= args.width) continue;
     Load8(args.weight + column, weight[i]);
     if constexpr (kDelta == Delta::kMixture) {
-      delta[i].Begin(mixture, token, column);
+      delta[i].LoadConstants(mixture, column);
     } else {
       delta[i].LoadConstants(args.delta, column);
     }
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 && kDelta != Delta:
     if constexpr (kDelta == Delta::kMixture) {
       if (column < args.width) {
         float sum[8] = {};
-        delta[i].Add(mixture, sum);
+        delta[i].Add(mixture, token, column, sum);
 #pragma unroll
         for (int j = 0; j < 8; ++j) x[i][j] = __fmaf_rn(mixture.factor, sum[j], x[i][j]);
         Store8(residual + column, x[i]);
@@ -161,8 +161,8 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
                            args.mixture == nullptr ? CombineArgs{} : *args.mixture);
   };
   const auto launch = [&]<Delta kDelta, bool kTokenScale>() {
-    const bool few = kDelta != Delta::kPlain && kDelta != Delta::kMixture &&
-                     args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
+    const bool few =
+        kDelta != Delta::kPlain && args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
     if (vectors <= kMaxThreads && !few) {
       return launch_with(RmsNormKernel<1, kDelta, kTokenScale>, 1);
     }
