@@ -9,6 +9,7 @@
 
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
+#include "kernels/elementwise/cluster.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/mma.cuh"
 #include "kernels/moe/assign_few.cuh"
@@ -104,8 +105,10 @@ class Logits {
     }
   }
 
-  // Writes the logits, one a thread. Called when all warps have left their sums.
-  __device__ void Write(const Shared& shared) const {
+  // Writes the logits, one a thread, and calls also(token, row, logit) for each; the token is of
+  // this CTA's. Called when all warps have left their sums.
+  template <typename Also>
+  __device__ void Write(const Shared& shared, const Also& also) const {
     static_assert(kRows * kTokens <= kThreads);
     const int i = static_cast<int>(threadIdx.x), lane = i % kWarpSize;
     const int which = i / kWarpSize % 4, tile = i / (4 * kWarpSize);
@@ -116,6 +119,7 @@ class Logits {
     for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][tile][which][lane];
     if (args_.bias != nullptr) sum += bias_;
     args_.logits[int64_t{token} * args_.rows + row] = sum;
+    also(token - first_token_, row, sum);
   }
 
  private:
@@ -208,14 +212,18 @@ __device__ bool IsLast(unsigned* counter, unsigned ctas) {
   return last;
 }
 
+// The rows of the weight for which a part of the tokens' CTAs form a cluster, whose first one gets
+// all logits in its shared memory: sooner than by way of a counter and the L2 cache.
+constexpr int kMostClusterRows = 8 * kRows;
+
 struct NoNorm {
   __device__ explicit NoNorm(const RmsNormArgs&) {}
 };
 
-// The grid is (parts of the rows, parts of the tokens). The CTA of a part of the tokens that ends
-// last, by a counter, makes their choice, and the last of these the assignment: none waits for
-// another.
-template <typename Row, int kTiles, int kPerLane, bool kNorms>
+// The grid is (parts of the rows, parts of the tokens). Of a part of the tokens the first CTA of its
+// cluster makes the choice or, without clusters, the one that ends last, by a counter. The last of
+// these makes the assignment. None waits for another but for those of its cluster.
+template <typename Row, int kTiles, int kPerLane, bool kNorms, bool kCluster>
 __global__ void __launch_bounds__(kThreads, 1)
     RouteKernel(const __grid_constant__ RouteArgs args, const __grid_constant__ AssignArgs assign,
                 const __grid_constant__ RmsNormArgs norm) {
@@ -226,6 +234,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   } shared;
   __shared__ typename NormRow<kThreads>::Shared normed;  // where kNorms
   __shared__ int ids[Sums::kTokens * kMaxChosen];
+  __shared__ float gathered[kCluster ? Sums::kTokens * kMostClusterRows : 1];  // logits
+  if constexpr (kCluster) ClusterArrive();
   const int first_token = static_cast<int>(blockIdx.y) * Sums::kTokens;
   Sums logits(args, kNorms ? normed.row : args.x, static_cast<int>(blockIdx.x) * kRows,
               first_token);
@@ -236,14 +246,28 @@ __global__ void __launch_bounds__(kThreads, 1)
     if constexpr (kNorms) row.Make(normed);
   });
   __syncthreads();
-  logits.Write(shared.sums);
-  if (!IsLast(args.counters + 1 + blockIdx.y * kTiles, gridDim.x)) return;
+  if constexpr (kCluster) {
+    ClusterWait();  // all have begun, so that their shared memory may be written
+    logits.Write(shared.sums, [&](int token, int row, float logit) {
+      StoreToCta(&gathered[token * kMostClusterRows + row], 0, logit);
+    });
+    ClusterArrive();
+    if (blockIdx.x != 0) return;
+    ClusterWait();
+  } else {
+    logits.Write(shared.sums, [](int, int, float) {});
+    if (!IsLast(args.counters + 1 + blockIdx.y * kTiles, gridDim.x)) return;
+  }
   if constexpr (kNorms) row.StoreResidual();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
   const int tokens = min(Sums::kTokens, args.tokens - first_token);
   for (int i = thread / kWarpSize; i < tokens; i += kWarps) {
     ExpertChoice<kPerLane> choice(args);
-    const int id = choice.Choose(first_token + i);
+    const int id = choice.Choose(first_token + i, [&](int expert) {
+      if constexpr (kCluster) return gathered[i * kMostClusterRows + expert];
+      // Another CTA may have written it: not from the first-level cache.
+      return __ldcg(args.logits + int64_t{first_token + i} * args.rows + expert);
+    });
     if (lane < args.chosen) ids[i * args.chosen + lane] = id;
   }
   if (assign.ids == nullptr) return;
@@ -301,13 +325,17 @@ cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;
+  const bool clusters = args.rows > kRows && args.rows <= kMostClusterRows && KernelsAwait();
   const auto launch = [&]<typename Row, int kTiles, bool kNorms>() {
     const dim3 grid(CeilDiv(args.rows, kRows), CeilDiv(args.tokens, 8 * kTiles));
-    const auto kernel = args.experts <= 128 ? RouteKernel<Row, kTiles, 4, kNorms>
-                                            : RouteKernel<Row, kTiles, 16, kNorms>;
-    return LaunchDependent(kernel, grid, dim3(kThreads), 0, stream, args,
-                           args.assign == nullptr ? AssignArgs{} : *args.assign,
-                           args.norm == nullptr ? RmsNormArgs{} : *args.norm);
+    const bool cluster = kTiles == 1 && clusters;
+    const auto kernel = cluster               ? RouteKernel<Row, kTiles, 4, kNorms, kTiles == 1>
+                        : args.experts <= 128 ? RouteKernel<Row, kTiles, 4, kNorms, false>
+                                              : RouteKernel<Row, kTiles, 16, kNorms, false>;
+    return LaunchDependentClusters(kernel, dim3(cluster ? grid.x : 1), grid, dim3(kThreads), 0,
+                                   stream, args,
+                                   args.assign == nullptr ? AssignArgs{} : *args.assign,
+                                   args.norm == nullptr ? RmsNormArgs{} : *args.norm);
   };
   const auto launch_row = [&]<typename Row>() {
     if (args.norm != nullptr) return launch.template operator()<Row, 1, true>();

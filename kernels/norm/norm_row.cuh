@@ -66,17 +66,17 @@ class NormRow {
   __device__ bool IsInside() const { return Column() < args_.width; }
 
   __device__ void AddDelta() {
-    float addend[8];
-    if (args_.delta_factor != 1 || args_.delta_bias != nullptr) {
-      delta_.Values(addend);
+    const bool weighted = args_.delta_factor != 1 || args_.delta_bias != nullptr;
+    float values[8];
+    Unpack8(delta_.data, values);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        sum_[j] = __fmaf_rn(args_.delta_factor, __fadd_rn(addend[j], bias_[j]), sum_[j]);
-      }
-    } else {
-      delta_.Values(addend);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) sum_[j] += addend[j];
+    for (int j = 0; j < 8; ++j) {
+      const float scaled = __fmul_rn(values[j], delta_.token_scale),
+                  factor = delta_.channel_scales[j];
+      // The kernels of norms round the last product and the sum once, but for a factor or a bias.
+      sum_[j] = weighted ? __fmaf_rn(args_.delta_factor,
+                                     __fadd_rn(__fmul_rn(scaled, factor), bias_[j]), sum_[j])
+                         : __fmaf_rn(scaled, factor, sum_[j]);
     }
   }
 

@@ -130,7 +130,8 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 && kDelta != Delta:
   }
 }
 
-// Up to this many tokens with scales a CTA has half of the threads, which shortens its barrier.
+// Up to this many tokens with scales a CTA has half of the threads, which shortens its barrier. A
+// mixture's loads are many, so that threads with more of them take longer.
 // With more tokens it has as many threads as possible, since the number of loads in flight decides.
 constexpr int kFewTokens = 512;
 
@@ -161,8 +162,8 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
                            args.mixture == nullptr ? CombineArgs{} : *args.mixture);
   };
   const auto launch = [&]<Delta kDelta, bool kTokenScale>() {
-    const bool few =
-        kDelta != Delta::kPlain && args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
+    const bool few = kDelta != Delta::kPlain && kDelta != Delta::kMixture &&
+                     args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
     if (vectors <= kMaxThreads && !few) {
       return launch_with(RmsNormKernel<1, kDelta, kTokenScale>, 1);
     }
