@@ -34,14 +34,18 @@ struct FloatVector {
 template <typename Vector, int kInFlight = 8>
 class MixtureSum {
  public:
-  // Loads what is constant while steps run, and may come before the predecessor is awaited.
-  __device__ void LoadConstants(const CombineArgs& args, int64_t column) {
+  // Loads what is constant while steps run, and finds where the first slots' rows lie. Called
+  // before the predecessor is awaited.
+  __device__ void Begin(const CombineArgs& args, int64_t token, int64_t column) {
     if (args.shared.data != nullptr) shared_.LoadConstants(args.shared, column);
+    pair_ = token * args.slots;
+    at_ = pair_ * args.y_stride + column;
+    asm volatile("" : "+l"(pair_), "+l"(at_));  // or the compiler would do it behind the wait
   }
 
-  // Begins to load the first slots. Called before Add, after the predecessor is awaited.
+  // Begins to load the first slots. Called after the predecessor is awaited, before Add.
   __device__ void Load(const CombineArgs& args, int64_t token, int64_t column) {
-    LoadSlots(args, token, column, 0);
+    LoadSlots(args, 0);
     if (args.shared.data == nullptr) return;
     shared_.Load(args.shared, token, column);
     if (args.shared_logits != nullptr) {
@@ -49,10 +53,10 @@ class MixtureSum {
     }
   }
 
-  __device__ void Add(const CombineArgs& args, int64_t token, int64_t column, float (&sum)[8]) {
+  __device__ void Add(const CombineArgs& args, float (&sum)[8]) {
     AddSlots(sum);
     for (int first = kInFlight; first < args.slots; first += kInFlight) {
-      LoadSlots(args, token, column, first);
+      LoadSlots(args, first);
       AddSlots(sum);
     }
     if (args.shared.data == nullptr) return;
@@ -64,21 +68,26 @@ class MixtureSum {
   }
 
  private:
-  __device__ void LoadSlots(const CombineArgs& args, int64_t token, int64_t column, int first) {
-    const int64_t pair = token * args.slots + first;
+  __device__ void LoadSlots(const CombineArgs& args, int first) {
     const int slots = args.slots - first;
-    int experts[kInFlight];
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      experts[i] = args.ids != nullptr && i < slots ? args.ids[pair + i] - args.first_expert : 0;
+    for (int i = 0; i < kInFlight; ++i) adds_[i] = i < slots;
+    if (args.ids != nullptr) {
+      int experts[kInFlight];
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        experts[i] = adds_[i] ? args.ids[pair_ + first + i] - args.first_expert : -1;
+      }
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        adds_[i] = experts[i] >= 0 && experts[i] < args.experts;
+      }
     }
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
-      const bool has_row = args.ids == nullptr || (experts[i] >= 0 && experts[i] < args.experts);
-      adds_[i] = i < slots && has_row;
       if (!adds_[i]) continue;
-      rows_[i].Load(args.y, (pair + i) * args.y_stride + column);
-      scores_[i] = args.scores[pair + i];
+      rows_[i].Load(args.y, at_ + (first + i) * args.y_stride);
+      scores_[i] = args.scores[pair_ + first + i];
     }
   }
 
@@ -93,6 +102,7 @@ class MixtureSum {
     }
   }
 
+  int64_t pair_, at_;  // the first slot's, and where its columns lie in y
   Vector rows_[kInFlight];
   float scores_[kInFlight];
   bool adds_[kInFlight];

@@ -220,9 +220,9 @@ struct NoNorm {
   __device__ explicit NoNorm(const RmsNormArgs&) {}
 };
 
-// The grid is (parts of the rows, parts of the tokens). Of a part of the tokens the first CTA of its
-// cluster makes the choice or, without clusters, the one that ends last, by a counter. The last of
-// these makes the assignment. None waits for another but for those of its cluster.
+// The grid is (parts of the rows, parts of the tokens). Of a part of the tokens the first CTA of
+// its cluster makes the choice or, without clusters, the one that ends last, by a counter. The last
+// of these makes the assignment. None waits for another but for those of its cluster.
 template <typename Row, int kTiles, int kPerLane, bool kNorms, bool kCluster>
 __global__ void __launch_bounds__(kThreads, 1)
     RouteKernel(const __grid_constant__ RouteArgs args, const __grid_constant__ AssignArgs assign,

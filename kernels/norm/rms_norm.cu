@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 && kDelta != Delta:
     if (column >= args.width) continue;
     Load8(args.weight + column, weight[i]);
     if constexpr (kDelta == Delta::kMixture) {
-      delta[i].LoadConstants(mixture, column);
+      delta[i].Begin(mixture, token, column);
     } else {
       delta[i].LoadConstants(args.delta, column);
     }
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 && kDelta != Delta:
     if constexpr (kDelta == Delta::kMixture) {
       if (column < args.width) {
         float sum[8] = {};
-        delta[i].Add(mixture, token, column, sum);
+        delta[i].Add(mixture, sum);
 #pragma unroll
         for (int j = 0; j < 8; ++j) x[i][j] = __fmaf_rn(mixture.factor, sum[j], x[i][j]);
         Store8(residual + column, x[i]);
