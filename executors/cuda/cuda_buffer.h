@@ -18,6 +18,7 @@
 #include "executors/cuda/device.h"
 #include "kernels/attention/rope.h"
 #include "kernels/gemm/linear.h"
+#include "kernels/norm/rms_norm.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
@@ -76,7 +77,11 @@ struct CudaInputForm {
 struct CudaLinearInput : LinearInputBuffer {
   absl::InlinedVector<CudaInputForm, 1> forms;
 
-  // The owners of the memory that the `row` of a form points into.
+  // Set for the input of a mixture with one token: the norm that is to make the only form, which
+  // the router's kernel computes.
+  std::optional<kernels::RmsNormArgs> norm;
+
+  // The owners of the memory that `norm` or the `row` of a form points into.
   CudaProduct product;
   LinearInput scales;  // the product's
   Residual residual;

@@ -168,8 +168,9 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
       .rows = routes.rows,
       .touched = c_.touched_experts != nullptr ? c_.touched_experts + mixture_ : nullptr};
   const bool at_once = pairs <= kernels::kFewPairs;
-  const int64_t input_bytes = BytesOf(in, tokens);
-  Run("route", {BytesOf(router.weight) + input_bytes}, [&] {
+  const auto& norm = static_cast<const CudaLinearInput&>(*x).norm;
+  const int64_t norm_bytes = norm.has_value() ? int64_t{14} * norm->width : 0;
+  Run("route", {BytesOf(router.weight) + BytesOf(in, tokens) + norm_bytes}, [&] {
     return kernels::LaunchRoute(
         {.x = static_cast<const kernels::Bf16*>(in.data),
          .x_stride = in.stride,
@@ -192,6 +193,7 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
          .ids = ids,
          .token_scores = routes.scores,
          .assign = at_once ? &assign : nullptr,
+         .norm = norm.has_value() ? &*norm : nullptr,
          .counters = c_.route_counters},
         stream_);
   });

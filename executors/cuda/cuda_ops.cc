@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "base/status.h"
 #include "base/strings.h"
@@ -13,6 +14,7 @@
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/linear.h"
+#include "kernels/moe/route.h"
 #include "kernels/norm/add_delta.h"
 #include "kernels/norm/rms_norm.h"
 #include "kernels/sampling/sample.h"
@@ -219,6 +221,16 @@ bool CudaOps::MakesInput(Consumers consumers, int tokens) const {
          kernels::FusesPrologue(c_.weights->Linear(consumers.front()).plan(), tokens);
 }
 
+bool CudaOps::RouterNorms(Consumers consumers, int tokens) const {
+  const CudaLinear& first = c_.weights->Linear(consumers.front());
+  const auto takes_bf16 = [this](LinearId consumer) {
+    return InputScaling(c_.weights->Linear(consumer)) == kernels::Scaling::kNone;
+  };
+  return tokens == 1 && !divided() && std::holds_alternative<RouterLinear>(first.runner) &&
+         InputStride(first) <= kernels::kMaxRoutedNorm &&
+         std::all_of(consumers.begin(), consumers.end(), takes_bf16);
+}
+
 void CudaOps::CheckHiddenSize(int size) {
   Require(IsWidth(size, kMaxHiddenSize), "hidden size", size, "multiples of 8 up to ",
           kMaxHiddenSize);
@@ -322,6 +334,22 @@ LinearInput CudaOps::RowLinear(LinearId weight, LinearInput x, const Addend& add
     return Norm(norm_id, residual, consumers);
   }
   const int tokens = product.rows.tokens();
+  if (RouterNorms(consumers, tokens)) {
+    const CudaNorm& norm = c_.weights->Norm(*norm_id);
+    auto input = TakeInput(consumers, tokens);
+    input->norm = {.residual = Cast(residual).rows.floats(),
+                   .delta = product.values,
+                   .weight = norm.weight,
+                   .epsilon = norm.epsilon,
+                   .tokens = tokens,
+                   .width = norm.size,
+                   .out = input->forms.front().values,
+                   .delta_factor = delta.factor,
+                   .delta_bias = delta.bias};
+    input->product = std::move(product);
+    input->scales = std::move(x);
+    return input;
+  }
   // A fused prologue knows neither factor nor bias, nor other ranks.
   if (divided() || delta.factor != 1 || delta.bias != nullptr || !MakesInput(consumers, tokens)) {
     return AddNorm(*norm_id, residual, delta, consumers);

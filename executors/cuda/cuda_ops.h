@@ -270,6 +270,8 @@ class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps {
   // Returns whether the only consumer makes its input itself, of what the op before has
   // (kernels::InputRow).
   bool MakesInput(Consumers consumers, int tokens) const;
+  // Returns whether the first consumer is a router that computes the norm before it.
+  bool RouterNorms(Consumers consumers, int tokens) const;
   // Adds delta, which may be empty, to the residual; returns Norm(norm, residual, consumers).
   LinearInput AddNorm(NormId norm, const Residual& residual, const CudaDelta& delta,
                       Consumers consumers);

@@ -139,7 +139,8 @@ __global__ void __launch_bounds__(kThreads) AssignKernel(AssignArgs args) {
 __global__ void __launch_bounds__(kAssignThreads) AssignFewKernel(AssignArgs args) {
   __shared__ AssignFewShared shared;
   AwaitPredecessor();
-  AssignFew(args, shared);
+  const int thread = static_cast<int>(threadIdx.x);
+  AssignFew(args, thread < args.rows.pairs ? __ldcg(args.ids + thread) : 0, shared);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ inline constexpr int kAssignThreads = 512;  // a thread for each group, and for 
 static_assert(kAssignThreads >= kMaxAssignedGroups && kAssignThreads >= kFewPairs);
 
 struct AssignFewShared {
-  int ids[kFewPairs];  // of groups; -1: left out
+  int groups[kFewPairs];  // of pairs; -1: left out
   int counts[kMaxAssignedGroups];
   int rows_before[kMaxAssignedGroups];  // of the groups before this one
   int of_warps[2][kAssignThreads / kWarpSize];
@@ -28,9 +28,9 @@ __device__ inline void AddTouched(const AssignArgs& args, int touched) {
   atomicAdd(args.touched, static_cast<unsigned long long>(touched));  // no thread awaits the sum
 }
 
-// Writes args.rows and adds to args.touched. Called by all kAssignThreads threads of a CTA. Reads
-// ids from the L2 cache, since other CTAs may have written them.
-__device__ inline void AssignFew(const AssignArgs& args, AssignFewShared& shared) {
+// Writes args.rows and adds to args.touched. Called by all kAssignThreads threads of a CTA. `id` is
+// that of this thread's pair, if there is one.
+__device__ inline void AssignFew(const AssignArgs& args, int id, AssignFewShared& shared) {
   const GroupedRows& rows = args.rows;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarpSize, warp = thread / kWarpSize;
@@ -38,9 +38,9 @@ __device__ inline void AssignFew(const AssignArgs& args, AssignFewShared& shared
   __syncthreads();
   int own = -1;  // the group of this thread's pair
   if (thread < rows.pairs) {
-    const int group = __ldcg(args.ids + thread) - args.first_expert;
+    const int group = id - args.first_expert;
     if (group >= 0 && group < rows.groups) own = group;
-    shared.ids[thread] = own;
+    shared.groups[thread] = own;
     if (own >= 0) atomicAdd(&shared.counts[own], 1);
   }
   __syncthreads();
@@ -79,8 +79,30 @@ __device__ inline void AssignFew(const AssignArgs& args, AssignFewShared& shared
 
   if (own < 0) return;
   int before = 0;  // pairs of the group before this thread's
-  for (int i = 0; i < thread; ++i) before += shared.ids[i] == own;
+  for (int i = 0; i < thread; ++i) before += shared.groups[i] == own;
   rows.order[shared.rows_before[own] + before] = thread;
+}
+
+// The same for pairs of which no two have one id, as those of one token. `ids` are in shared
+// memory.
+__device__ inline void AssignDistinct(const AssignArgs& args, const int* ids) {
+  const GroupedRows& rows = args.rows;
+  for (int group = threadIdx.x; group <= rows.groups; group += kAssignThreads) {
+    int before = 0, own = -1;  // pairs of the groups before this one, and this group's
+    for (int pair = 0; pair < rows.pairs; ++pair) {
+      const int of_pair = ids[pair] - args.first_expert;
+      before += of_pair >= 0 && of_pair < group;
+      if (of_pair == group) own = pair;
+    }
+    rows.offsets[group] = before;
+    if (group == rows.groups) {
+      *rows.tile_count = before;
+      AddTouched(args, before);
+    } else if (own >= 0) {
+      rows.order[before] = own;
+      rows.tiles[before] = {group, before, before, 1};
+    }
+  }
 }
 
 }  // namespace millrace::kernels

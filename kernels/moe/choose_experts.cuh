@@ -41,9 +41,11 @@ class ExpertChoice {
   __device__ explicit ExpertChoice(const RouteArgs& args)
       : args_(args), lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
 
-  // Called by a whole warp.
-  __device__ __forceinline__ void Choose(int64_t token) {
-    ReadScores(token);
+  // Writes the token's ids and scores, and returns the id of slot number lane. `logit(expert)`
+  // returns a logit of the token. Called by a whole warp.
+  template <typename Logit>
+  __device__ __forceinline__ int Choose(int64_t token, const Logit& logit) {
+    ReadScores(logit);
     if (args_.groups > 1) KeepGroups();
     int expert = 0;  // that of slot number lane
     float score = 0;
@@ -58,22 +60,25 @@ class ExpertChoice {
       args_.ids[token * args_.chosen + lane_] = expert;
       args_.token_scores[token * args_.chosen + lane_] = score * args_.factor;
     }
+    return expert;
   }
 
  private:
   __device__ int ExpertOf(int i) const { return lane_ + i * kWarpSize; }
+  __device__ float Correction(int expert) const {
+    return args_.correction != nullptr && expert < args_.experts ? args_.correction[expert] : 0;
+  }
 
-  __device__ __forceinline__ void ReadScores(int64_t token) {
+  template <typename Logit>
+  __device__ __forceinline__ void ReadScores(const Logit& logit) {
     const bool softmax = args_.scores == RouterScores::kSoftmax;
     const bool by_logit = softmax && args_.correction == nullptr && args_.groups == 1;
     float largest = -INFINITY;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int expert = ExpertOf(i);
-      // Another CTA may have written it: not from the first-level cache.
-      scores_[i] =
-          expert < args_.experts ? __ldcg(args_.logits + token * args_.rows + expert) : -INFINITY;
-      values_[i] = scores_[i];
+      scores_[i] = expert < args_.experts ? logit(expert) : -INFINITY;
+      values_[i] = by_logit ? scores_[i] : Correction(expert);
       largest = fmaxf(largest, scores_[i]);
     }
 #pragma unroll
@@ -95,8 +100,7 @@ class ExpertChoice {
       if (expert >= args_.experts) continue;
       if (softmax) scores_[i] = scores_[i] / sum;
       if (!by_logit) {
-        values_[i] =
-            args_.correction == nullptr ? scores_[i] : scores_[i] + args_.correction[expert];
+        values_[i] = args_.correction == nullptr ? scores_[i] : scores_[i] + values_[i];
       }
       orders_[i] = OrderOf(values_[i]);
     }

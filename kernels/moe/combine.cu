@@ -19,18 +19,19 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(CombineArgs args) {
   const int64_t token = blockIdx.x;
   const int column = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * 8;
   MixtureSum<Vector> mixture;
-  if (column < args.width) mixture.LoadConstants(args, column);
+  if (column < args.width) mixture.Begin(args, token, column);
   AwaitPredecessor();
   if (column >= args.width) return;
   float values[8], sum[8] = {};
+  mixture.Load(args, token, column);
   if (args.partial != nullptr) {
-    mixture.Add(args, token, column, sum);
+    mixture.Add(args, sum);
     *reinterpret_cast<uint4*>(args.partial + token * args.width + column) = Pack8(sum);
     return;
   }
   float* const residual = args.residual + token * args.width + column;
   Load8(residual, values);
-  mixture.Add(args, token, column, sum);
+  mixture.Add(args, sum);
 #pragma unroll
   for (int j = 0; j < 8; ++j) values[j] = __fmaf_rn(args.factor, sum[j], values[j]);
   Store8(residual, values);

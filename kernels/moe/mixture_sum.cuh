@@ -29,61 +29,84 @@ struct FloatVector {
 };
 
 // Computes columns [column, column + 8) of what LaunchCombine adds to a token, before its factor.
-template <typename Vector>
+// Up to kInFlight slots' loads are under way at a time: one after the other they take as long as
+// all the rest of a kernel of one token.
+template <typename Vector, int kInFlight = 8>
 class MixtureSum {
  public:
-  // Loads what is constant while steps run, and may come before the predecessor is awaited.
-  __device__ void LoadConstants(const CombineArgs& args, int64_t column) {
+  // Loads what is constant while steps run, and finds where the first slots' rows lie. Called
+  // before the predecessor is awaited.
+  __device__ void Begin(const CombineArgs& args, int64_t token, int64_t column) {
     if (args.shared.data != nullptr) shared_.LoadConstants(args.shared, column);
+    pair_ = token * args.slots;
+    at_ = pair_ * args.y_stride + column;
+    asm volatile("" : "+l"(pair_), "+l"(at_));  // or the compiler would do it behind the wait
   }
 
-  __device__ void Add(const CombineArgs& args, int64_t token, int64_t column, float (&sum)[8]) {
-    AddSlots(args, token, column, sum);
+  // Begins to load the first slots. Called after the predecessor is awaited, before Add.
+  __device__ void Load(const CombineArgs& args, int64_t token, int64_t column) {
+    LoadSlots(args, 0);
     if (args.shared.data == nullptr) return;
-    float gate = 1, factors[8];
     shared_.Load(args.shared, token, column);
-    shared_.Values(factors);
     if (args.shared_logits != nullptr) {
-      gate = 1 / (1 + expf(-args.shared_logits[token * args.shared_logit_stride]));
+      shared_logit_ = args.shared_logits[token * args.shared_logit_stride];
     }
+  }
+
+  __device__ void Add(const CombineArgs& args, float (&sum)[8]) {
+    AddSlots(sum);
+    for (int first = kInFlight; first < args.slots; first += kInFlight) {
+      LoadSlots(args, first);
+      AddSlots(sum);
+    }
+    if (args.shared.data == nullptr) return;
+    float factors[8];
+    shared_.Values(factors);
+    const float gate = args.shared_logits != nullptr ? 1 / (1 + expf(-shared_logit_)) : 1;
 #pragma unroll
     for (int j = 0; j < 8; ++j) sum[j] = __fmaf_rn(gate, factors[j], sum[j]);
   }
 
  private:
-  static constexpr int kInFlight = 4;  // slots whose loads are under way at a time
-
-  __device__ static bool HasRow(const CombineArgs& args, int64_t pair) {
-    if (args.ids == nullptr) return true;
-    const int expert = args.ids[pair] - args.first_expert;
-    return expert >= 0 && expert < args.experts;
-  }
-
-  __device__ static void AddSlots(const CombineArgs& args, int64_t token, int64_t column,
-                                  float (&sum)[8]) {
-    for (int first = 0; first < args.slots; first += kInFlight) {
-      Vector rows[kInFlight];
-      float scores[kInFlight];
-      bool adds[kInFlight];
+  __device__ void LoadSlots(const CombineArgs& args, int first) {
+    const int slots = args.slots - first;
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) adds_[i] = i < slots;
+    if (args.ids != nullptr) {
+      int experts[kInFlight];
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
-        const int64_t pair = token * args.slots + first + i;
-        adds[i] = first + i < args.slots && HasRow(args, pair);
-        if (!adds[i]) continue;
-        rows[i].Load(args.y, pair * args.y_stride + column);
-        scores[i] = args.scores[pair];
+        experts[i] = adds_[i] ? args.ids[pair_ + first + i] - args.first_expert : -1;
       }
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
-        if (!adds[i]) continue;
-        float values[8];
-        rows[i].Values(values);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) sum[j] = __fmaf_rn(scores[i], values[j], sum[j]);
+        adds_[i] = experts[i] >= 0 && experts[i] < args.experts;
       }
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (!adds_[i]) continue;
+      rows_[i].Load(args.y, at_ + (first + i) * args.y_stride);
+      scores_[i] = args.scores[pair_ + first + i];
     }
   }
 
+  __device__ void AddSlots(float (&sum)[8]) const {
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (!adds_[i]) continue;
+      float values[8];
+      rows_[i].Values(values);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum[j] = __fmaf_rn(scores_[i], values[j], sum[j]);
+    }
+  }
+
+  int64_t pair_, at_;  // the first slot's, and where its columns lie in y
+  Vector rows_[kInFlight];
+  float scores_[kInFlight];
+  bool adds_[kInFlight];
+  float shared_logit_;
   ProductVector<true> shared_;
 };
 

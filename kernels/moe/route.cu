@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
+#include "kernels/elementwise/cluster.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/mma.cuh"
 #include "kernels/moe/assign_few.cuh"
 #include "kernels/moe/choose_experts.cuh"
+#include "kernels/norm/norm_row.cuh"
+#include "kernels/norm/rms_norm.h"
 
 namespace millrace::kernels {
 namespace {
@@ -71,23 +75,29 @@ class Logits {
   // In a warp, as mma.sync leaves them: [warp][tile][4][lane].
   using Shared = float[kWarps][kTiles][4][kWarpSize];
 
-  __device__ Logits(const RouteArgs& args, int first_row, int first_token)
-      : args_(args), first_row_(first_row), first_token_(first_token) {}
+  // `x` is RouteArgs::x, or a copy of its row in shared memory.
+  __device__ Logits(const RouteArgs& args, const Bf16* x, int first_row, int first_token)
+      : args_(args), x_(x), first_row_(first_row), first_token_(first_token) {}
 
-  // Leaves the warps' sums in `shared`. Awaits the predecessor, behind the first loads of weights.
-  __device__ void Add(Shared& shared) {
+  // Loads this thread's bias. Called before Add, which awaits the predecessor.
+  __device__ void LoadBias() {
+    const int row = OutputRow();
+    if (args_.bias != nullptr && row < args_.rows) bias_ = args_.bias[row];
+  }
+
+  // Leaves the warps' sums in `shared`. `make_x` awaits the predecessor, and leaves x.
+  template <typename MakeX>
+  __device__ void Add(Shared& shared, const MakeX& make_x) {
     const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
     const int windows = CeilDiv(args_.hidden, kWindow);
-    bool awaited = false;
+    LoadWeights(warp);
+    make_x();
     for (int first = warp; first < windows; first += kBatch * kWarps) {
-      LoadWeights(first);
-      if (!awaited) AwaitPredecessor();
-      awaited = true;
+      if (first > warp) LoadWeights(first);
       LoadTokens(first);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) AddWindow(i);
     }
-    if (!awaited) AwaitPredecessor();
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -95,23 +105,31 @@ class Logits {
     }
   }
 
-  // Writes the logits. Called when all warps have left their sums.
-  __device__ void Write(const Shared& shared) const {
-    for (int i = threadIdx.x; i < kRows * kTokens; i += kThreads) {
-      const int lane = i % kWarpSize, which = i / kWarpSize % 4, tile = i / (4 * kWarpSize);
-      const int row = first_row_ + lane / 4 + which / 2 * 8;
-      const int token = first_token_ + 8 * tile + lane % 4 * 2 + which % 2;
-      if (row >= args_.rows || token >= args_.tokens) continue;
-      float sum = 0;
+  // Writes the logits, one a thread, and calls also(token, row, logit) for each; the token is of
+  // this CTA's. Called when all warps have left their sums.
+  template <typename Also>
+  __device__ void Write(const Shared& shared, const Also& also) const {
+    static_assert(kRows * kTokens <= kThreads);
+    const int i = static_cast<int>(threadIdx.x), lane = i % kWarpSize;
+    const int which = i / kWarpSize % 4, tile = i / (4 * kWarpSize);
+    const int row = OutputRow(), token = first_token_ + 8 * tile + lane % 4 * 2 + which % 2;
+    if (tile >= kTiles || row >= args_.rows || token >= args_.tokens) return;
+    float sum = 0;
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][tile][which][lane];
-      if (args_.bias != nullptr) sum += args_.bias[row];
-      args_.logits[int64_t{token} * args_.rows + row] = sum;
-    }
+    for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][tile][which][lane];
+    if (args_.bias != nullptr) sum += bias_;
+    args_.logits[int64_t{token} * args_.rows + row] = sum;
+    also(token - first_token_, row, sum);
   }
 
  private:
   static constexpr int kBatch = kTiles == 1 ? 4 : 1;  // windows whose loads are under way at a time
+
+  // Returns the row of the logit that this thread writes.
+  __device__ int OutputRow() const {
+    const int lane = threadIdx.x % kWarpSize, which = threadIdx.x / kWarpSize % 4;
+    return first_row_ + lane / 4 + which / 2 * 8;
+  }
 
   __device__ int ColumnOf(int first, int i) const {
     return (first + i * kWarps) * kWindow + threadIdx.x % 4 * 8;
@@ -141,7 +159,7 @@ class Logits {
       for (int tile = 0; tile < kTiles; ++tile) {
         const int token = first_token_ + 8 * tile + threadIdx.x % kWarpSize / 4;
         tokens_[i][tile] = column < args_.hidden && token < args_.tokens
-                               ? LoadRaw8(args_.x + token * args_.x_stride + column)
+                               ? LoadRaw8(x_ + token * args_.x_stride + column)
                                : make_uint4(0, 0, 0, 0);
       }
     }
@@ -169,51 +187,101 @@ class Logits {
   }
 
   const RouteArgs& args_;
+  const Bf16* const x_;
   const int first_row_, first_token_;
   Row weights_[kBatch][2];
   uint4 tokens_[kBatch][kTiles];
   float sums_[kTiles][4] = {};
+  float bias_ = 0;
 };
 
 // Returns to all threads whether this CTA is the last one of `ctas` that calls this with the
 // counter, which is 0 again then. What the others wrote before can be read from the L2 cache.
 __device__ bool IsLast(unsigned* counter, unsigned ctas) {
   __shared__ bool last;
-  __threadfence();
-  __syncthreads();
+  __syncthreads();  // the release below then publishes the stores of all threads
   if (threadIdx.x == 0) {
-    last = atomicInc(counter, ctas - 1) == ctas - 1;  // wraps
-    __threadfence();
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"  // wraps
+                 : "=r"(before)
+                 : "l"(counter), "r"(ctas - 1)
+                 : "memory");
+    last = before == ctas - 1;
   }
   __syncthreads();
   return last;
 }
 
-// The grid is (parts of the rows, parts of the tokens). The CTA of a part of the tokens that ends
-// last, by a counter, makes their choice, and the last of these the assignment: none waits for
-// another.
-template <typename Row, int kTiles, int kPerLane>
+// The rows of the weight for which a part of the tokens' CTAs form a cluster, whose first one gets
+// all logits in its shared memory: sooner than by way of a counter and the L2 cache.
+constexpr int kMostClusterRows = 8 * kRows;
+
+struct NoNorm {
+  __device__ explicit NoNorm(const RmsNormArgs&) {}
+};
+
+// The grid is (parts of the rows, parts of the tokens). Of a part of the tokens the first CTA of
+// its cluster makes the choice or, without clusters, the one that ends last, by a counter. The last
+// of these makes the assignment. None waits for another but for those of its cluster.
+template <typename Row, int kTiles, int kPerLane, bool kNorms, bool kCluster>
 __global__ void __launch_bounds__(kThreads, 1)
-    RouteKernel(const __grid_constant__ RouteArgs args, const __grid_constant__ AssignArgs assign) {
+    RouteKernel(const __grid_constant__ RouteArgs args, const __grid_constant__ AssignArgs assign,
+                const __grid_constant__ RmsNormArgs norm) {
   using Sums = Logits<Row, kTiles>;
   __shared__ union {
     typename Sums::Shared sums;
     AssignFewShared assign;
   } shared;
+  __shared__ typename NormRow<kThreads>::Shared normed;  // where kNorms
+  __shared__ int ids[Sums::kTokens * kMaxChosen];
+  __shared__ float gathered[kCluster ? Sums::kTokens * kMostClusterRows : 1];  // logits
+  if constexpr (kCluster) ClusterArrive();
   const int first_token = static_cast<int>(blockIdx.y) * Sums::kTokens;
-  Sums logits(args, static_cast<int>(blockIdx.x) * kRows, first_token);
-  logits.Add(shared.sums);
+  Sums logits(args, kNorms ? normed.row : args.x, static_cast<int>(blockIdx.x) * kRows,
+              first_token);
+  logits.LoadBias();
+  std::conditional_t<kNorms, NormRow<kThreads>, NoNorm> row(norm);
+  logits.Add(shared.sums, [&] {
+    AwaitPredecessor();
+    if constexpr (kNorms) row.Make(normed);
+  });
   __syncthreads();
-  logits.Write(shared.sums);
-  if (!IsLast(args.counters + 1 + blockIdx.y * kTiles, gridDim.x)) return;
-  const int end = min(first_token + Sums::kTokens, args.tokens);
-  for (int token = first_token + static_cast<int>(threadIdx.x) / kWarpSize; token < end;
-       token += kWarps) {
+  if constexpr (kCluster) {
+    ClusterWait();  // all have begun, so that their shared memory may be written
+    logits.Write(shared.sums, [&](int token, int row, float logit) {
+      StoreToCta(&gathered[token * kMostClusterRows + row], 0, logit);
+    });
+    ClusterArrive();
+    if (blockIdx.x != 0) return;
+    ClusterWait();
+  } else {
+    logits.Write(shared.sums, [](int, int, float) {});
+    if (!IsLast(args.counters + 1 + blockIdx.y * kTiles, gridDim.x)) return;
+  }
+  if constexpr (kNorms) row.StoreResidual();
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
+  const int tokens = min(Sums::kTokens, args.tokens - first_token);
+  for (int i = thread / kWarpSize; i < tokens; i += kWarps) {
     ExpertChoice<kPerLane> choice(args);
-    choice.Choose(token);
+    const int id = choice.Choose(first_token + i, [&](int expert) {
+      if constexpr (kCluster) return gathered[i * kMostClusterRows + expert];
+      // Another CTA may have written it: not from the first-level cache.
+      return __ldcg(args.logits + int64_t{first_token + i} * args.rows + expert);
+    });
+    if (lane < args.chosen) ids[i * args.chosen + lane] = id;
   }
   if (assign.ids == nullptr) return;
-  if (IsLast(args.counters, gridDim.y)) AssignFew(assign, shared.assign);
+  const bool has_pair = thread < assign.rows.pairs;
+  int id = 0;  // of this thread's pair
+  if (gridDim.y > 1) {
+    if (!IsLast(args.counters, gridDim.y)) return;
+    if (has_pair) id = __ldcg(assign.ids + thread);
+  } else {
+    __syncthreads();
+    if (tokens == 1) return AssignDistinct(assign, ids);
+    if (has_pair) id = ids[thread];
+  }
+  AssignFew(assign, id, shared.assign);
 }
 static_assert(kThreads == kAssignThreads);
 
@@ -239,26 +307,43 @@ bool IsValidAssignment(const RouteArgs& args) {
                                     args.assign->rows.pairs <= kFewPairs);
 }
 
+bool IsValidNorm(const RouteArgs& args) {
+  if (args.norm == nullptr) return true;
+  const RmsNormArgs& norm = *args.norm;
+  return args.tokens == 1 && norm.tokens == 1 && norm.mixture == nullptr &&
+         norm.out.data == args.x && norm.out.type == Type::kBf16 &&
+         norm.out.stride <= kMaxRoutedNorm && norm.width == args.hidden && IsValid(norm);
+}
+
 // More tokens in a CTA read the weights less often; fewer end sooner.
 constexpr int kFewTokens = 64;
 
 }  // namespace
 
 cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream) {
-  if (!IsValid(args) || !IsValidAssignment(args)) return cudaErrorInvalidValue;
-  if (args.tokens == 0) return cudaSuccess;
-  const auto launch = [&]<typename Row, int kTiles>() {
-    const dim3 grid(CeilDiv(args.rows, kRows), CeilDiv(args.tokens, 8 * kTiles));
-    const auto kernel =
-        args.experts <= 128 ? RouteKernel<Row, kTiles, 4> : RouteKernel<Row, kTiles, 16>;
-    return LaunchDependent(kernel, grid, dim3(kThreads), 0, stream, args,
-                           args.assign == nullptr ? AssignArgs{} : *args.assign);
-  };
-  const bool few = args.tokens <= kFewTokens;
-  if (args.weight_type == Type::kBf16) {
-    return few ? launch.operator()<Bf16Row, 1>() : launch.operator()<Bf16Row, 4>();
+  if (!IsValid(args) || !IsValidAssignment(args) || !IsValidNorm(args)) {
+    return cudaErrorInvalidValue;
   }
-  return few ? launch.operator()<FloatRow, 1>() : launch.operator()<FloatRow, 4>();
+  if (args.tokens == 0) return cudaSuccess;
+  const bool clusters = args.rows > kRows && args.rows <= kMostClusterRows && KernelsAwait();
+  const auto launch = [&]<typename Row, int kTiles, bool kNorms>() {
+    const dim3 grid(CeilDiv(args.rows, kRows), CeilDiv(args.tokens, 8 * kTiles));
+    const bool cluster = kTiles == 1 && clusters;
+    const auto kernel = cluster               ? RouteKernel<Row, kTiles, 4, kNorms, kTiles == 1>
+                        : args.experts <= 128 ? RouteKernel<Row, kTiles, 4, kNorms, false>
+                                              : RouteKernel<Row, kTiles, 16, kNorms, false>;
+    return LaunchDependentClusters(kernel, dim3(cluster ? grid.x : 1), grid, dim3(kThreads), 0,
+                                   stream, args,
+                                   args.assign == nullptr ? AssignArgs{} : *args.assign,
+                                   args.norm == nullptr ? RmsNormArgs{} : *args.norm);
+  };
+  const auto launch_row = [&]<typename Row>() {
+    if (args.norm != nullptr) return launch.template operator()<Row, 1, true>();
+    return args.tokens <= kFewTokens ? launch.template operator()<Row, 1, false>()
+                                     : launch.template operator()<Row, 4, false>();
+  };
+  return args.weight_type == Type::kBf16 ? launch_row.operator()<Bf16Row>()
+                                         : launch_row.operator()<FloatRow>();
 }
 
 }  // namespace millrace::kernels

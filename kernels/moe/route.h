@@ -13,6 +13,8 @@
 
 namespace millrace::kernels {
 
+struct RmsNormArgs;
+
 enum class RouterScores : uint8_t {
   kSoftmax,  // over the logits of all experts
   kSigmoid,  // of each logit
@@ -21,6 +23,9 @@ enum class RouterScores : uint8_t {
 inline constexpr int kMaxExperts = 512;
 inline constexpr int kMaxChosen = 16;
 inline constexpr int kMaxExpertGroups = 32;
+
+// The most columns for which a launch computes its norm itself (RouteArgs::norm).
+inline constexpr int kMaxRoutedNorm = 4096;
 
 // Tokens that share a counter in RouteArgs::counters.
 inline constexpr int kRouteTokens = 8;
@@ -66,6 +71,10 @@ struct RouteArgs {
   // If not null, the launch also computes this assignment of the chosen ids, which saves a launch
   // of LaunchAssign. It takes up to kFewPairs pairs, and assign->ids must be `ids`.
   const AssignArgs* assign = nullptr;
+  // If not null, of a single token: x is norm->out, in BF16, and the launch first does what
+  // LaunchRmsNorm does, with the same bits, which saves that launch. norm->width is `hidden`, its
+  // out.stride at most kMaxRoutedNorm, and its mixture null.
+  const RmsNormArgs* norm = nullptr;
   // [ceil(tokens / kRouteTokens) + 1], 0 before the first launch, and left so; one stream's at a
   // time.
   unsigned* counters;

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <cstring>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "kernels/gemm/grouped_test_util.h"
 #include "kernels/moe/assign.h"
+#include "kernels/norm/rms_norm.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels {
@@ -302,17 +304,24 @@ TEST(RouteTest, MakesTheAssignmentOfFewPairs) {
     for (const int experts : {16, 128, 512}) {
       const Case test(tokens, 256, experts, 8, Type::kBf16);
       const Case::Out out(test);
-      for (const int tile_rows : {8, 16}) {
-        const DeviceRows rows(tokens * 8, experts, tile_rows);
+      // All experts, and a rank's.
+      for (const auto& [first, groups] :
+           {std::pair(0, experts), std::pair(experts / 4, experts / 2)}) {
+        const int tile_rows = first == 0 ? 8 : 16;
+        const DeviceRows rows(tokens * 8, groups, tile_rows);
         const DeviceBuffer<unsigned long long> touched(std::vector<unsigned long long>{0});
-        const AssignArgs assign = {
-            .ids = out.ids.get(), .first_expert = 0, .rows = rows.view, .touched = touched.get()};
+        const AssignArgs assign = {.ids = out.ids.get(),
+                                   .first_expert = first,
+                                   .rows = rows.view,
+                                   .touched = touched.get()};
         RouteArgs args = test.Args(out);
         args.assign = &assign;
         ASSERT_EQ(LaunchRoute(args, nullptr), cudaSuccess);
         const std::vector<int32_t> ids = out.ids.Download();
-        const HostRows expected(ids, 0, experts, tile_rows);
-        ASSERT_EQ(rows.order.Download(), expected.order) << tokens << " tokens, " << experts;
+        const HostRows expected(ids, first, groups, tile_rows);
+        std::vector<int32_t> order = rows.order.Download();
+        order.resize(expected.order.size());
+        ASSERT_EQ(order, expected.order) << tokens << " tokens, " << experts;
         ASSERT_EQ(rows.offsets.Download(), expected.offsets);
         ASSERT_EQ(rows.tile_count.Download()[0], static_cast<int32_t>(expected.tiles.size()));
         const std::vector<GroupTile> tiles = rows.tiles.Download();
@@ -325,6 +334,86 @@ TEST(RouteTest, MakesTheAssignmentOfFewPairs) {
       }
     }
   }
+}
+
+// The terms of a norm's residual.
+enum class Addend : uint8_t { kNone, kPlain, kScaled, kWeighted };
+
+TEST(RouteTest, NormsAsLaunchRmsNorm) {
+  for (const int hidden : {64, 2048, 2880, 4096}) {
+    const int stride = (hidden + kColumnPadding - 1) / kColumnPadding * kColumnPadding;
+    const Case test(1, hidden, 128, 8, hidden == 2880 ? Type::kF32 : Type::kBf16);
+    const DeviceBuffer<float> weight(RandomNormal(hidden, 5)), bias(RandomNormal(hidden, 6));
+    const DeviceBuffer<float> channel_scales(RandomNormal(hidden, 7)),
+        token_scale(std::vector<float>{0.7f});
+    const DeviceBuffer<Bf16> delta(ToBf16(RandomNormal(hidden, 8)));
+    for (const Addend addend :
+         {Addend::kNone, Addend::kPlain, Addend::kScaled, Addend::kWeighted}) {
+      SCOPED_TRACE(testing::Message() << hidden << " columns, addend " << static_cast<int>(addend));
+      const bool scaled = addend > Addend::kPlain, weighted = addend == Addend::kWeighted;
+      struct Result {
+        std::vector<float> residual, logits, scores;
+        std::vector<uint16_t> x;
+        std::vector<int32_t> ids;
+        bool operator==(const Result&) const = default;
+      };
+      const auto route = [&](bool fused) {
+        const Case::Out out(test);
+        const DeviceBuffer<float> residual(RandomNormal(hidden, 9));
+        const DeviceBuffer<Bf16> x(stride);
+        const RmsNormArgs norm = {
+            .residual = residual.get(),
+            .delta = {.data = addend == Addend::kNone ? nullptr : delta.get(),
+                      .stride = hidden,
+                      .token_scales = scaled ? token_scale.get() : nullptr,
+                      .channel_scales = scaled ? channel_scales.get() : nullptr},
+            .weight = weight.get(),
+            .epsilon = 1e-5f,
+            .tokens = 1,
+            .width = hidden,
+            .out = Bf16Rows(x.get(), stride),
+            .delta_factor = weighted ? 0.9f : 1,
+            .delta_bias = weighted ? bias.get() : nullptr};
+        RouteArgs args = test.Args(out);
+        args.x = x.get();
+        args.x_stride = stride;
+        if (fused) {
+          args.norm = &norm;
+        } else {
+          EXPECT_EQ(LaunchRmsNorm(norm, nullptr), cudaSuccess);
+        }
+        EXPECT_EQ(LaunchRoute(args, nullptr), cudaSuccess);
+        std::vector<uint16_t> bits(stride);
+        const std::vector<Bf16> row = x.Download();
+        std::memcpy(bits.data(), row.data(), bits.size() * sizeof(bits[0]));
+        EXPECT_TRUE(residual.GuardsIntact() && x.GuardsIntact() && out.GuardsIntact());
+        return Result{residual.Download(), out.logits.Download(), out.scores.Download(), bits,
+                      out.ids.Download()};
+      };
+      EXPECT_TRUE(route(true) == route(false));
+    }
+  }
+}
+
+TEST(RouteTest, RefusesNormsOfManyTokensOrOfAnotherRow) {
+  const Case test(2, 256, 16, 2, Type::kBf16);
+  const Case::Out out(test);
+  const DeviceBuffer<float> residual(RandomNormal(512, 9)), weight(RandomNormal(256, 5));
+  RmsNormArgs norm = {.residual = residual.get(),
+                      .delta = {},
+                      .weight = weight.get(),
+                      .epsilon = 1e-5f,
+                      .tokens = 1,
+                      .width = 256,
+                      .out = Bf16Rows(out.x.get(), 256)};
+  RouteArgs args = test.Args(out);
+  args.x_stride = 256;
+  args.norm = &norm;
+  EXPECT_EQ(LaunchRoute(args, nullptr), cudaErrorInvalidValue);
+  args.tokens = 1;
+  EXPECT_EQ(LaunchRoute(args, nullptr), cudaSuccess);
+  args.x += 256;
+  EXPECT_EQ(LaunchRoute(args, nullptr), cudaErrorInvalidValue);
 }
 
 TEST(RouteTest, KeepsNanInItsToken) {

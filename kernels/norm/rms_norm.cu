@@ -21,16 +21,17 @@ enum class Delta : uint8_t {
   kMixture,   // the sum of a token's experts
 };
 
-// Where 8 columns of the delta come from.
-template <Delta kDelta>
+// Where 8 columns of the delta come from. A thread with more vectors has fewer slots of each under
+// way.
+template <Delta kDelta, int kVectors>
 struct DeltaVector : ProductVector<kDelta != Delta::kPlain> {};
-template <>
-struct DeltaVector<Delta::kMixture> : MixtureSum<Bf16Vector> {};
+template <int kVectors>
+struct DeltaVector<Delta::kMixture, kVectors> : MixtureSum<Bf16Vector, 8 / kVectors> {};
 
 // Adds 8 columns of the delta to x.
-template <Delta kDelta>
-__device__ void AddDelta(const DeltaVector<kDelta>& delta, const RmsNormArgs& args, int64_t column,
-                         float (&x)[8]) {
+template <Delta kDelta, int kVectors>
+__device__ void AddDelta(const DeltaVector<kDelta, kVectors>& delta, const RmsNormArgs& args,
+                         int64_t column, float (&x)[8]) {
   float addend[8];
   delta.Values(addend);
   if constexpr (kDelta == Delta::kWeighted) {
@@ -48,9 +49,10 @@ __device__ void AddDelta(const DeltaVector<kDelta>& delta, const RmsNormArgs& ar
 
 // One CTA processes a row, which stays in registers from its only read to its write. There is a
 // single barrier: it publishes the sum of squares and the largest |x * weight|. The latter times
-// the row's factor is the largest result, since rounding is monotonic.
+// the row's factor is the largest result, since rounding is monotonic. With a mixture's sum there
+// are registers for all of its loads at a time.
 template <int kVectors, Delta kDelta, bool kTokenScale>
-__global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
+__global__ void __launch_bounds__(kMaxThreads, kVectors == 1 && kDelta != Delta::kMixture ? 3 : 1)
     RmsNormKernel(const __grid_constant__ RmsNormArgs args,
                   const __grid_constant__ CombineArgs mixture) {
   __shared__ float squares[kMaxThreads * kMaxVectors / kWarpSize], maxima[kWarpSize];
@@ -64,14 +66,14 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
 
   float x[kVectors][8] = {};
   float weight[kVectors][8];
-  DeltaVector<kDelta> delta[kVectors];
+  DeltaVector<kDelta, kVectors> delta[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(0, i);
     if (column >= args.width) continue;
     Load8(args.weight + column, weight[i]);
     if constexpr (kDelta == Delta::kMixture) {
-      delta[i].LoadConstants(mixture, column);
+      delta[i].Begin(mixture, token, column);
     } else {
       delta[i].LoadConstants(args.delta, column);
     }
@@ -82,7 +84,9 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
     const int64_t column = RowColumn(0, i);
     if (column >= args.width) continue;
     Load8(residual + column, x[i]);
-    if constexpr (kDelta != Delta::kMixture) {
+    if constexpr (kDelta == Delta::kMixture) {
+      delta[i].Load(mixture, token, column);
+    } else {
       if (args.delta.data != nullptr) delta[i].Load(args.delta, token, column);
     }
   }
@@ -92,7 +96,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
     if constexpr (kDelta == Delta::kMixture) {
       if (column < args.width) {
         float sum[8] = {};
-        delta[i].Add(mixture, token, column, sum);
+        delta[i].Add(mixture, sum);
 #pragma unroll
         for (int j = 0; j < 8; ++j) x[i][j] = __fmaf_rn(mixture.factor, sum[j], x[i][j]);
         Store8(residual + column, x[i]);
@@ -126,26 +130,29 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
   }
 }
 
-// Up to this many tokens with scales a CTA has half of the threads, which shortens its barrier.
+// Up to this many tokens with scales a CTA has half of the threads, which shortens its barrier. A
+// mixture's loads are many, so that threads with more of them take longer.
 // With more tokens it has as many threads as possible, since the number of loads in flight decides.
 constexpr int kFewTokens = 512;
 
 }  // namespace
 
-cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
+bool IsValid(const RmsNormArgs& args) {
   const bool delta_valid = args.delta.data == nullptr || IsValid(args.delta, args.width);
   const bool mixture_valid =
       args.mixture == nullptr ||
       (IsValid(*args.mixture) && args.mixture->y_type == Type::kBf16 &&
        args.delta.data == nullptr && args.mixture->residual == args.residual &&
        args.mixture->tokens == args.tokens && args.mixture->width == args.width);
-  if (args.tokens < 0 || !mixture_valid || args.width < 8 || args.width % 8 != 0 ||
-      !(args.epsilon >= 0) || !IsValid(args.out, args.width) ||
-      args.out.stride > kMaxThreads * kMaxVectors * 8 || !delta_valid || args.residual == nullptr ||
-      !IsAligned16(args.residual) || args.weight == nullptr || !IsAligned16(args.weight) ||
-      !IsAligned16(args.delta_bias)) {
-    return cudaErrorInvalidValue;
-  }
+  return args.tokens >= 0 && mixture_valid && args.width >= 8 && args.width % 8 == 0 &&
+         args.epsilon >= 0 && IsValid(args.out, args.width) &&
+         args.out.stride <= kMaxThreads * kMaxVectors * 8 && delta_valid &&
+         args.residual != nullptr && IsAligned16(args.residual) && args.weight != nullptr &&
+         IsAligned16(args.weight) && IsAligned16(args.delta_bias);
+}
+
+cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
+  if (!IsValid(args)) return cudaErrorInvalidValue;
   if (args.tokens == 0) return cudaSuccess;
 
   const int vectors = static_cast<int>(args.out.stride / 8);
@@ -155,8 +162,8 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
                            args.mixture == nullptr ? CombineArgs{} : *args.mixture);
   };
   const auto launch = [&]<Delta kDelta, bool kTokenScale>() {
-    const bool few =
-        kDelta != Delta::kPlain && args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
+    const bool few = kDelta != Delta::kPlain && kDelta != Delta::kMixture &&
+                     args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
     if (vectors <= kMaxThreads && !few) {
       return launch_with(RmsNormKernel<1, kDelta, kTokenScale>, 1);
     }

@@ -34,6 +34,9 @@ struct RmsNormArgs {
   const CombineArgs* mixture = nullptr;
 };
 
+// Returns whether a launch would accept the arguments.
+bool IsValid(const RmsNormArgs& args);
+
 // Returns cudaErrorInvalidValue, and launches nothing, if `args` violates the constraints above.
 cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream);
 
