@@ -72,7 +72,7 @@ millrace_folder(kernels/elementwise SEES ${_kernel} TESTS kernels  USES cuda)
 millrace_folder(kernels/sampling    SEES ${_kernel} TESTS kernels  USES cuda)
 # An assignment fills what grouped linears read. A router may compute the norm before it, by the functions of the kernel that only norms.
 millrace_folder(kernels/moe         SEES ${_kernel} kernels/gemm/grouped.h kernels/elementwise/cluster.cuh
-                                    kernels/norm/norm_row.cuh kernels/norm/rms_norm.h
+                                    kernels/norm/rms_norm.h kernels/norm/token_norm.cuh
                                     TESTS kernels                  USES cuda)
 
 # What the scheduler and the executors share: neither knows anything else of the other.

@@ -14,8 +14,8 @@
 #include "kernels/mma.cuh"
 #include "kernels/moe/assign_few.cuh"
 #include "kernels/moe/choose_experts.cuh"
-#include "kernels/norm/norm_row.cuh"
 #include "kernels/norm/rms_norm.h"
+#include "kernels/norm/token_norm.cuh"
 
 namespace millrace::kernels {
 namespace {
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     typename Sums::Shared sums;
     AssignFewShared assign;
   } shared;
-  __shared__ typename NormRow<kThreads>::Shared normed;  // where kNorms
+  __shared__ typename TokenNorm<kThreads>::Shared normed;  // where kNorms
   __shared__ int ids[Sums::kTokens * kMaxChosen];
   __shared__ float gathered[kCluster ? Sums::kTokens * kMostClusterRows : 1];  // logits
   if constexpr (kCluster) ClusterArrive();
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   Sums logits(args, kNorms ? normed.row : args.x, static_cast<int>(blockIdx.x) * kRows,
               first_token);
   logits.LoadBias();
-  std::conditional_t<kNorms, NormRow<kThreads>, NoNorm> row(norm);
+  std::conditional_t<kNorms, TokenNorm<kThreads>, NoNorm> row(norm);
   logits.Add(shared.sums, [&] {
     AwaitPredecessor();
     if constexpr (kNorms) row.Make(normed);

@@ -1,7 +1,7 @@
 // The norm of a single token in the prologue of another kernel, which saves a launch and the wait
 // for it: every CTA computes the whole row, with the bits of LaunchRmsNorm.
-#ifndef MILLRACE_KERNELS_NORM_NORM_ROW_CUH_
-#define MILLRACE_KERNELS_NORM_NORM_ROW_CUH_
+#ifndef MILLRACE_KERNELS_NORM_TOKEN_NORM_CUH_
+#define MILLRACE_KERNELS_NORM_TOKEN_NORM_CUH_
 
 #include <cuda_runtime.h>
 
@@ -15,7 +15,7 @@ namespace millrace::kernels {
 // Each of a CTA's kThreads threads has eight columns. The norm has one token, no mixture, an output
 // in BF16 and rows of at most kThreads * 8 columns.
 template <int kThreads>
-class NormRow {
+class TokenNorm {
  public:
   struct Shared {
     alignas(16) Bf16 row[kThreads * 8];
@@ -23,7 +23,7 @@ class NormRow {
   };
 
   // Loads what is constant. Called before the predecessor is awaited.
-  __device__ explicit NormRow(const RmsNormArgs& args) : args_(args) {
+  __device__ explicit TokenNorm(const RmsNormArgs& args) : args_(args) {
     if (!IsInside()) return;
     Load8(args.weight + Column(), weight_);
     delta_.LoadConstants(args.delta, Column());
@@ -88,4 +88,4 @@ class NormRow {
 
 }  // namespace millrace::kernels
 
-#endif  // MILLRACE_KERNELS_NORM_NORM_ROW_CUH_
+#endif  // MILLRACE_KERNELS_NORM_TOKEN_NORM_CUH_
