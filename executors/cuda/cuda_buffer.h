@@ -77,8 +77,8 @@ struct CudaInputForm {
 struct CudaLinearInput : LinearInputBuffer {
   absl::InlinedVector<CudaInputForm, 1> forms;
 
-  // Set for the input of a mixture with one token: the norm that is to make the only form, which
-  // the router's kernel computes.
+  // Set for a mixture's input of one token. The router's kernel computes this norm and writes the
+  // only form.
   std::optional<kernels::RmsNormArgs> norm;
 
   // The owners of the memory that `norm` or the `row` of a form points into.

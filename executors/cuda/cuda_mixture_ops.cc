@@ -96,8 +96,6 @@ void CudaOps::MultiplyExperts(const CudaLinear& linear, const kernels::Activatio
                               bool sorted_output) {
   const ExpertsLinear& experts = linear.experts();
   const int pairs = rows.pairs;
-  kernels::GroupedConfig config = kernels::DefaultGroupedConfig(experts.weight, pairs);
-  config.tile_tokens = rows.tile_rows;
   const int64_t weight_bytes = TouchedBytes(experts, pairs / experts.chosen);
   Run("grouped linear", {weight_bytes + BytesOf(x, tokens) + BytesOf(out, pairs)}, [&] {
     return kernels::LaunchGroupedLinear(
@@ -114,7 +112,7 @@ void CudaOps::MultiplyExperts(const CudaLinear& linear, const kernels::Activatio
          .output_type = out.type,
          .output_stride = out.stride,
          .output_scale = out.type == kernels::Type::kFp8 ? out.scales : nullptr,
-         .config = config},
+         .config = kernels::GroupedConfigOf(experts.weight, rows.tile_rows)},
         stream_);
   });
 }
@@ -135,7 +133,8 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
   const kernels::Activation& in = FormFor(router, x).values;
   const int tokens = step_->tokens;
   const int pairs = tokens * spec.chosen;
-  const int tile = kernels::DefaultGroupedConfig(experts.weight, pairs).tile_tokens;
+  const int tile = kernels::MixtureTileTokens(
+      experts.weight, c_.weights->Linear(weights.down).experts().weight, pairs);
   // A token takes memory for ids, scores and the order of its pairs, for the tiles that these may
   // make, and for logits.
   const size_t chosen = spec.chosen;

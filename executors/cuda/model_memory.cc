@@ -113,20 +113,23 @@ absl::Status CheckBlocks(const CudaSpec& device, int64_t bytes, int64_t block_by
 class KernelChoices {
  public:
   explicit KernelChoices(const CudaWeights& weights) {
-    std::set<std::tuple<size_t, int64_t, int64_t>> seen;  // kinds and shapes
+    std::set<std::tuple<size_t, bool, int64_t, int64_t>> seen;  // kinds, forms and shapes
     for (const CudaLinear& linear : weights.linears) {
-      if (!seen.emplace(linear.runner.index(), linear.weight.rows, linear.weight.stride).second) {
+      const auto* const experts = std::get_if<ExpertsLinear>(&linear.runner);
+      const bool four_bit = linear.four_bit() != nullptr ||
+                            (experts != nullptr && experts->weight.four_bit.has_value());
+      if (!seen.emplace(linear.runner.index(), four_bit, linear.weight.rows, linear.weight.stride)
+               .second) {
         continue;
       }
       if (linear.four_bit() != nullptr) expanded_.push_back(linear.four_bit());
-      if (const auto* const experts = std::get_if<ExpertsLinear>(&linear.runner)) {
-        experts_.push_back(experts);
-      }
+      if (experts != nullptr) experts_.push_back(experts);
     }
   }
 
   std::vector<int64_t> Of(int tokens) const {
     std::vector<int64_t> choices = {
+        tokens == 1,  // a mixture's router may make the norm before it
         kernels::LinearCapacity(tokens),
         std::distance(std::begin(kernels::kTokenBounds),
                       std::lower_bound(std::begin(kernels::kTokenBounds),

@@ -2,8 +2,8 @@
 // weight of its own, in BF16, FP8 and four bits; with one group it is a linear with four-bit
 // weights. The kernels are for sm_90a (kernel_table.h: kGroupedLinear), and there are two of them.
 // With tiles of up to 64 rows (sm90/grouped_kernel.cuh) rows may lie anywhere: it gathers them.
-// With tiles of kPromptTile rows (sm90/prompt_kernel.cuh), for prompts, and with four bits they lie
-// sorted by group. A mixture's layer is then
+// With tiles of kPromptTile rows (sm90/prompt_kernel.cuh), for prompts, and with four bits, at every
+// number of rows, they lie sorted by group. A mixture's layer is then
 //
 //   LaunchQuantize of x (FP8), then LaunchGatherRows with `order`: x in the order of the groups
 //   gate and up with sorted_input and sorted_output, slots 1 and `tokens` the number of pairs
@@ -122,8 +122,8 @@ struct GroupedLinearArgs {
 };
 
 // Returns the most rows for which DefaultGroupedConfig chooses tiles of up to `tile_tokens`, at
-// most 64, but of groups in four bits (sm90/group_tiles.h): a tile should hold the rows of nearly
-// every group, about twice as many as one has on average, but of a single group all.
+// most 64: a tile should hold the rows of nearly every group, about twice as many as one has on
+// average, but of a single group all. For groups in four bits sm90/group_tiles.h chooses instead.
 constexpr int64_t MostGroupedPairs(int groups, int tile_tokens) {
   return groups == 1 ? tile_tokens : int64_t{tile_tokens} * groups / 2;
 }
@@ -134,7 +134,11 @@ GroupedConfig GroupedConfigOf(const GroupedWeight& weight, int tile_tokens);
 // Returns the config for `pairs` rows that fall on the weight's groups.
 GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs);
 
-// The same for a dense linear with four-bit weights, the rows of `tokens` tokens.
+// Returns the tokens of the tiles of `pairs` rows that both linears of a mixture's experts take:
+// only four-bit weights take tiles of kWideTokens, and one of the two may have four bits alone.
+int MixtureTileTokens(const GroupedWeight& gate_up, const GroupedWeight& down, int pairs);
+
+// Returns the config of a dense linear with four-bit weights, for the rows of `tokens` tokens.
 GroupedConfig DenseFourBitConfig(const GroupedWeight& weight, int tokens);
 
 // Returns whether expanding such a weight to BF16 (four_bit.h) is faster than the kernels here.

@@ -130,9 +130,9 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 && kDelta != Delta:
   }
 }
 
-// Up to this many tokens with scales a CTA has half of the threads, which shortens its barrier. A
-// mixture's loads are many, so that threads with more of them take longer.
+// Up to this many tokens with scales a CTA has half of the threads, which shortens its barrier.
 // With more tokens it has as many threads as possible, since the number of loads in flight decides.
+// A mixture's loads are many, so it always has all threads.
 constexpr int kFewTokens = 512;
 
 }  // namespace

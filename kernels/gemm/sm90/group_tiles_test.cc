@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/sm90/dense_tiles.h"
 
 namespace millrace::kernels::sm90 {
@@ -32,6 +35,23 @@ TEST(GroupTilesTest, NeverShrinksAsRowsAreAdded) {
     }
     EXPECT_EQ(last, kWideTokens);
   }
+}
+
+// Files mix forms: llama.cpp's Q4_K_M has some down linears with six bits.
+TEST(GroupTilesTest, LinearsOfTwoFormsShareTilesThatBothTake) {
+  GroupedWeight whole{};
+  whole.groups = 128;
+  GroupedWeight four_bit = whole;
+  four_bit.four_bit.emplace();
+  int most = 0;
+  for (int pairs = 1; pairs <= 128 * 256; pairs += 64) {
+    for (const GroupedWeight* gate_up : {&whole, &four_bit}) {
+      EXPECT_NE(MixtureTileTokens(*gate_up, whole, pairs), kWideTokens);
+      EXPECT_NE(MixtureTileTokens(whole, *gate_up, pairs), kWideTokens);
+    }
+    most = std::max(most, MixtureTileTokens(four_bit, four_bit, pairs));
+  }
+  EXPECT_EQ(most, kWideTokens);
 }
 
 }  // namespace

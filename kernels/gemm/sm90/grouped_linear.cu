@@ -194,6 +194,10 @@ GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
   return GroupedConfigOf(weight, tile > sm90::kMostGatheredTokens ? kPromptTile : tile);
 }
 
+int MixtureTileTokens(const GroupedWeight& gate_up, const GroupedWeight& down, int pairs) {
+  return DefaultGroupedConfig(down.four_bit.has_value() ? gate_up : down, pairs).tile_tokens;
+}
+
 GroupedConfig DenseFourBitConfig(const GroupedWeight& weight, int tokens) {
   if (tokens <= sm90::kMostGatheredTokens) return DefaultGroupedConfig(weight, tokens);
   return GroupedConfigOf(weight, sm90::FastestDenseTokens(sm90::RowBlocks(weight), weight.stride,

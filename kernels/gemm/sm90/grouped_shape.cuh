@@ -44,7 +44,8 @@ struct GroupedOutput {
 
 struct GroupedParams {
   CUtensorMap weight;       // boxes of kRows rows and kChunks chunks; not with four bits
-  CUtensorMap input_rows;   // boxes of kTokens rows and kChunks chunks; with four bits
+  CUtensorMap input_rows;   // with four bits: boxes of kTokens rows and kChunks chunks,
+                            // of kGroupWide 32 rows and one chunk
   const uint8_t* four_bit;  // the blocks of four-bit weights
   FourBitSteps four_bit_steps;
   float unit;                  // of the sums: FourBitFormat::Unit, else 1
@@ -187,8 +188,8 @@ struct GroupedShape {
   // Whether wgmma multiplies, or mma.sync (grouped_four_bit.cuh).
   static constexpr bool kWgmma = !kFourBit || kTokens >= 64 || kHasDenseTiles;
 
-  // Groups of four warps, 64 rows each. By kWideTokens each thread has twice the sums, and there
-  // are registers for half of the groups.
+  // Groups of four warps, 64 rows each. By kWideTokens each thread of kWide has twice the sums, and
+  // there are registers for half of the groups.
   static constexpr int kRowGroups = kGroupWide                    ? 3
                                     : kTiles == DenseTiles::kWide ? (kTokens == kWideTokens ? 2 : 4)
                                     : kFourBit || kTokens <= 32   ? 1
