@@ -25,7 +25,8 @@ namespace {
 constexpr Logger kLog(LogComponent::kExecutors);
 
 constexpr size_t kMiB = size_t{1} << 20;
-// Bytes of a captured step for each layer: about 0.3 MB with 32 layers, and more with experts.
+// Bytes of a captured step for each layer: about 0.3 MB with 32 layers, and room for those of
+// experts.
 constexpr int64_t kGraphLayerBytes = int64_t{12} << 10;
 // Code and tables of the kernels that a model loads besides the context.
 constexpr int64_t kKernelBytes = int64_t{48} << 20;
