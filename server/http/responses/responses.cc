@@ -182,6 +182,20 @@ Answer::State ResponsesAnswer::Poll(HttpResponse& response, std::string& body) {
   return state_;
 }
 
+// A comment must not come into the middle of an event.
+bool ResponsesAnswer::Ping(HttpResponse& response, std::string& body) {
+  return events_.size() == 0 && BlockAnswer::Ping(response, body);
+}
+
+// What the events share is held once.
+size_t ResponsesAnswer::held_bytes() const {
+  size_t bytes = 0;
+  for (const std::shared_ptr<const std::string>& piece : events_.pieces()) {
+    if (piece != shown_) bytes += piece->size();
+  }
+  return bytes < events_.size() ? bytes + shown_->size() : bytes;
+}
+
 void ResponsesAnswer::Begin(std::string& body) {
   for (std::string_view name : {"response.created", "response.in_progress"}) {
     BeginEvent(body, name);

@@ -72,5 +72,33 @@ TEST_F(LongStreamTest, AfterALongEventItWaits) {
   EXPECT_EQ(Poll(), State::kWaiting);
 }
 
+TEST_F(LongStreamTest, ItSaysWhatItHoldsForItsClient) {
+  EXPECT_EQ(answer_->held_bytes(), 0u);
+  stream().Push(TextEvent("Hello"));
+  EXPECT_EQ(Poll(), State::kChunk);
+  // The two first events share the instructions.
+  EXPECT_GE(answer_->held_bytes(), kLongBytes);
+  EXPECT_LT(answer_->held_bytes(), 2 * kLongBytes);
+  EXPECT_FALSE(answer_->ended());
+  EXPECT_EQ(PollOn(), State::kWaiting);
+  EXPECT_EQ(answer_->held_bytes(), 0u);
+  stream().Push(FinishEvent());
+  EXPECT_EQ(Poll(), State::kChunk);
+  EXPECT_GE(answer_->held_bytes(), kLongBytes);
+  EXPECT_TRUE(answer_->ended());
+  EXPECT_EQ(PollOn(), State::kEnd);
+  EXPECT_EQ(answer_->held_bytes(), 0u);
+}
+
+TEST_F(LongStreamTest, NoCommentComesIntoTheMiddleOfAnEvent) {
+  stream().Push(TextEvent("Hello"));
+  EXPECT_EQ(Poll(), State::kChunk);
+  std::string comment;
+  EXPECT_FALSE(answer_->Ping(response_, comment));
+  EXPECT_EQ(PollOn(), State::kWaiting);
+  EXPECT_TRUE(answer_->Ping(response_, comment));
+  EXPECT_EQ(comment, kPingComment);
+}
+
 }  // namespace
 }  // namespace millrace

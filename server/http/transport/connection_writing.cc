@@ -86,8 +86,10 @@ bool Connection::Charge(const std::shared_ptr<const Tenant>& tenant, uint64_t by
 bool Connection::ChargeWaiting() {
   if (charged_ != nullptr) return !charged_->evicted();
   const std::shared_ptr<const Tenant> tenant = state_.api.TenantOf(head_);
-  if (done_) CountStream(tenant, /*always=*/true).IgnoreError();
-  return Charge(tenant, out_.capacity() + (body_ == nullptr ? 0 : body_->size()), nullptr);
+  const bool ended = done_ || (answer_ != nullptr && answer_->ended());
+  if (ended) CountStream(tenant, /*always=*/true).IgnoreError();
+  const size_t held = answer_ == nullptr ? 0 : answer_->held_bytes();
+  return Charge(tenant, out_.capacity() + held + (body_ == nullptr ? 0 : body_->size()), nullptr);
 }
 
 void Connection::EndWaiting() {
@@ -125,7 +127,9 @@ bool Connection::Flush() {
       return false;
     }
   }
-  if (charged_ != nullptr || counted_ != nullptr || body_ != nullptr) EndWaiting();
+  // What the answer holds waits on, in the time that its client has had.
+  const bool waited = charged_ != nullptr || counted_ != nullptr || body_ != nullptr;
+  if (waited && (answer_ == nullptr || answer_->held_bytes() == 0)) EndWaiting();
   out_begin_ = 0;
   if (out_.capacity() > kLargeBytes) out_ = std::string();
   out_.clear();
