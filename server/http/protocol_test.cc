@@ -301,6 +301,24 @@ TEST_F(ProtocolTest, IdleConnectionsTimeOut) {
   EXPECT_TRUE(idle.AtEnd());
 }
 
+TEST_F(ProtocolTest, ConnectionsTimeOutAlsoAfterAnAnswerThatTookTime) {
+  Start({.header_timeout = absl::Milliseconds(200), .idle_timeout = absl::Milliseconds(200)});
+  RawClient idle(port());
+  idle.Request("POST", "/v1/completions", kWholeBody);
+  engine().WaitStream(0)->Push(FinishEvent());
+  EXPECT_EQ(idle.Read().status, 200);
+  EXPECT_TRUE(idle.AtEnd());
+  idle.Request("GET", "/livez");
+  EXPECT_EQ(idle.Read().status, 0);  // closed, and not merely silent
+  RawClient begun(port());
+  begun.Request("POST", "/v1/completions", kWholeBody);
+  const auto stream = engine().WaitStream(1);
+  begun.Send("GET /livez HTTP/1.1\r\n");  // ahead
+  stream->Push(FinishEvent());
+  EXPECT_EQ(begun.Read().status, 200);
+  EXPECT_EQ(begun.Read().status, 408);
+}
+
 TEST_F(ProtocolTest, AnAnswerMayTakeLongerThanAnyReadTimeout) {
   Start({.header_timeout = absl::Seconds(1),
          .body_timeout = absl::Seconds(1),

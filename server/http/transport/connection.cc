@@ -120,7 +120,7 @@ void Connection::Advance() {
 bool Connection::Produce() {
   if (!head_sent_) {
     ProduceFirst();
-    return head_sent_;
+    return head_sent_ || phase_ != Phase::kAnswer;  // a whole answer may be through already
   }
   HttpResponse unused;
   const size_t opened = chunked_ ? OpenChunk(out_) : 0;
