@@ -28,7 +28,7 @@ constexpr Logger kLog(LogComponent::kHttp);
 // In this time, in seconds, a body that has place need not have begun to come.
 constexpr double kPlaceGrace = 1;
 
-// After what is no HTTP so many bytes are read away at most: no body follows.
+// After a beginning that is no HTTP so many bytes are read away at most: no body follows.
 constexpr size_t kReadAwayAfterNonsense = 256 << 10;
 
 }  // namespace
@@ -115,8 +115,11 @@ bool Connection::FeedParser() {
   if (error == http::error::need_more && in_.size() == in_.max_size())
     error = http::error::buffer_overflow;
   if (error && error != http::error::need_more) {
-    read_away_ =
-        std::max(limits().read_away_bytes, kReadAwayAfterNonsense) - kReadAwayAfterNonsense;
+    if (phase_ == Phase::kHead && error != http::error::header_limit &&
+        error != http::error::bad_version) {
+      read_away_ =
+          std::max(limits().read_away_bytes, kReadAwayAfterNonsense) - kReadAwayAfterNonsense;
+    }
     Refuse(MalformedError(error));
     return false;
   }
