@@ -173,7 +173,7 @@ void Connection::OnBodyBytes() {
   if (!charge_) charge_.emplace(state_.bodies);
   const SteadyTime now = std::chrono::steady_clock::now();
   if (charge_->evicted() || !charge_->Charge(bytes - charge_->bytes(), now)) return RefuseBody();
-  if (!parser_->is_done() && !FindPlace(bytes)) WantPlace(now);
+  if (!place_wanted_ && !parser_->is_done() && !FindPlace(bytes)) WantPlace(now);
 }
 
 void Connection::WantPlace(SteadyTime now) {
