@@ -168,7 +168,7 @@ Answer::State ResponsesAnswer::Poll(HttpResponse& response, std::string& body) {
   if (events_.size() == 0) {
     std::string last;
     state_ = BlockAnswer::Poll(response, last);
-    events_.Add(std::move(last));
+    if (!last.empty()) events_.Add(std::move(last));
     if (events_.size() == 0) return state_;
     // More may have come, and woken the connection, by when the last of these is returned.
     if (state_ == State::kWaiting || state_ == State::kPause) state_ = State::kChunk;
