@@ -224,7 +224,7 @@ void Connection::CheckDeadline(SteadyTime now) {
     state_.metrics.OnRefusal("handshake_timeout");
     return Close();
   }
-  if (answer_ && limits().ping_interval > absl::ZeroDuration()) PingIfQuiet(now);
+  if (answer_ && !done_ && limits().ping_interval > absl::ZeroDuration()) PingIfQuiet(now);
   if (!deadline_ || now < *deadline_) return;
   if (phase_ == Phase::kHead || phase_ == Phase::kBody) {
     return Refuse(HttpError(408, "request_timeout", "the request did not come in time"));
