@@ -52,6 +52,7 @@ void Connection::BeginRequest() {
   head_ = HttpRequestHead();
   head_sent_ = false;
   done_ = false;
+  turn_ = 0;
   began_ = std::chrono::steady_clock::now();
   status_ = 0;
   reason_.clear();
@@ -89,6 +90,7 @@ void Connection::OnWake() {
   if (charged_ != nullptr && charged_->evicted()) return Close("answer_memory");
   // The bodies of its lane that came before have their place.
   if (place_wanted_) return CheckBody(std::chrono::steady_clock::now());
+  turn_ = 0;
   drained_ = false;
   Advance();
 }

@@ -146,6 +146,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string out_;
   size_t out_begin_ = 0;                          // what is before it is written
   std::unique_ptr<OutputBudget::Share> charged_;  // for what waits
+  size_t turn_ = 0;                               // bytes written since the thread came to it
   uint64_t sent_ = 0;                             // on this connection
   uint64_t sent_bytes_ = 0;                       // of the answer
   std::optional<SteadyTime> deadline_;            // of what phase_ waits for

@@ -109,13 +109,12 @@ std::string_view Connection::unwritten() const {
 // False: the socket takes no more for now (OnWritable goes on), it is another's turn (OnWake goes
 // on), or the socket is dead.
 bool Connection::Flush() {
-  size_t turn = 0;
   for (std::string_view rest = unwritten(); !rest.empty(); rest = unwritten()) {
-    if (turn == kTurnBytes) return WriteNextTurn();
+    if (turn_ == kTurnBytes) return WriteNextTurn();
     error_code error;
-    const size_t most = std::min(rest.size(), kTurnBytes - turn);
+    const size_t most = std::min(rest.size(), kTurnBytes - turn_);
     const size_t written = socket_.write_some(net::buffer(rest.data(), most), error);
-    turn += written;
+    turn_ += written;
     (out_begin_ < out_.size() ? out_begin_ : body_begin_) += written;
     sent_ += written;
     sent_bytes_ += written;
@@ -163,6 +162,7 @@ bool Connection::WriteNextTurn() {
 }
 
 void Connection::OnWritable() {
+  turn_ = 0;
   Advance();
   Feed();
 }
