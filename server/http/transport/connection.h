@@ -105,6 +105,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Counts what waits as one of the tenant's streams.
   absl::Status CountStream(const std::shared_ptr<const Tenant>& tenant, bool always);
   bool Charge(const std::shared_ptr<const Tenant>& tenant, uint64_t bytes, const void* buffer);
+  // Notes what the client has taken of what is charged.
+  void NoteTaken();
   void EndWaiting();
   std::string_view unwritten() const;
   void Advance();
@@ -156,8 +158,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<const SharedBody> body_;  // a large one, which follows out_
   size_t body_begin_ = 0;                   // what is before it is written
-  bool blocked_ = false;                    // the socket was full since out_ and body_ were made
-  std::shared_ptr<const Tenant> counted_;   // what waits is one of its streams
+  uint64_t taken_ = 0;  // by the client, on this connection, when charged_ was told last
+  std::shared_ptr<const Tenant> counted_;  // what waits is one of its streams
 
   std::shared_ptr<Connection> self_;  // from Start to Close: the only owner while it waits
   std::shared_ptr<WakeSlot> wake_slot_;

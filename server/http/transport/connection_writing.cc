@@ -79,6 +79,7 @@ absl::Status Connection::CountStream(const std::shared_ptr<const Tenant>& tenant
 bool Connection::Charge(const std::shared_ptr<const Tenant>& tenant, uint64_t bytes,
                         const void* buffer) {
   charged_ = std::make_unique<OutputBudget::Share>(state_.outputs, MakeWake());
+  taken_ = SocketProgress::Taken(socket_.native_handle(), socket_.sent());
   return charged_->Charge({.tenant = TenantName(tenant)}, bytes, buffer, state_.clock.Now());
 }
 
@@ -92,13 +93,18 @@ bool Connection::ChargeWaiting() {
   return Charge(tenant, out_.capacity() + held + (body_ == nullptr ? 0 : body_->size()), nullptr);
 }
 
+// What the system has taken, the client need not have.
+void Connection::NoteTaken() {
+  const uint64_t taken = SocketProgress::Taken(socket_.native_handle(), socket_.sent());
+  charged_->NoteTaken(taken - std::exchange(taken_, taken));
+}
+
 void Connection::EndWaiting() {
   charged_.reset();
   if (counted_ != nullptr) counted_->Leave(0, 0, Clock::Real().Now());
   counted_.reset();
   body_.reset();
   body_begin_ = 0;
-  blocked_ = false;
 }
 
 std::string_view Connection::unwritten() const {
@@ -118,8 +124,6 @@ bool Connection::Flush() {
     (out_begin_ < out_.size() ? out_begin_ : body_begin_) += written;
     sent_ += written;
     sent_bytes_ += written;
-    // Before the socket was full the system took it, and not the client.
-    if (blocked_) charged_->NoteTaken(written);
     if (error == net::error::would_block) return WaitWritable();
     if (error) {
       Close();
@@ -140,7 +144,7 @@ bool Connection::WaitWritable() {
     Close("answer_memory");
     return false;
   }
-  blocked_ = true;
+  NoteTaken();
   SetDeadline(limits().write_timeout);
   waiting_write_ = true;
   socket_.async_wait(Transport::wait_write, [self = shared_from_this()](const error_code& failed) {
@@ -156,6 +160,7 @@ bool Connection::WriteNextTurn() {
     Close("answer_memory");
     return false;
   }
+  NoteTaken();
   deadline_.reset();  // the client has just taken some
   MakeWake()();
   return false;
