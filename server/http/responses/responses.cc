@@ -12,8 +12,8 @@
 namespace millrace {
 namespace {
 
-// What a response repeats of its request is not copied if it has more bytes than these, and a poll
-// returns about as many of it.
+// A response shares what it repeats of its request, and does not copy it, if that has more bytes
+// than these. Then a poll returns so many at the most.
 constexpr size_t kLongBytes = 64 << 10;
 
 std::string_view Prefix(const AnswerBlock& block) {
@@ -170,7 +170,7 @@ Answer::State ResponsesAnswer::Poll(HttpResponse& response, std::string& body) {
     state_ = BlockAnswer::Poll(response, last);
     if (!last.empty()) events_.Add(std::move(last));
     if (events_.size() == 0) return state_;
-    // More may have come, and woken the connection, by when the last of these is returned.
+    // Another event may have arrived and woken the connection before the last part is returned.
     if (state_ == State::kWaiting || state_ == State::kPause) state_ = State::kChunk;
   }
   const std::string_view some = events_.From(polled_).substr(0, kLongBytes);

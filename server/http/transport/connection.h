@@ -171,8 +171,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   HttpRequestHead head_;
   std::optional<BodyBudget::Body> charge_;    // of state_.bodies
   std::optional<TenantBudget::Share> place_;  // of state_.large_bodies
-  std::optional<SteadyTime> place_wanted_;    // since then: nothing is read until place_ is there
-  std::optional<PlaceQueue::Ticket> ticket_;  // meanwhile, of state_.waiting_bodies
+  // While the body waits for place_, these say since when, and in what order of
+  // state_.waiting_bodies. Nothing is read meanwhile.
+  std::optional<SteadyTime> place_wanted_;
+  std::optional<PlaceQueue::Ticket> ticket_;
   size_t read_away_ = 0;
   bool waiting_read_ = false;
   bool feeding_ = false;

@@ -186,7 +186,7 @@ void Connection::EndWanting() {
   ticket_.reset();
 }
 
-// Whose turn it is when the request is read or worked on.
+// Returns whose turn it is when the request is read or worked on.
 TenantShare Connection::Lane() const {
   return state_.TurnOf(state_.api.TenantOf(head_), AddressKey(socket_.peer().address()));
 }
