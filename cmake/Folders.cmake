@@ -120,7 +120,7 @@ millrace_folder(server/http/json      SEES base config engine formats/exact_json
 millrace_folder(server/http/api       SEES ${_http} TESTS server/http USES absl)
 millrace_folder(server/http/openai    SEES ${_http} text/grammar text/utf8.h TESTS server/http USES absl json)
 millrace_folder(server/http/messages  SEES ${_http} server/http/openai USES absl json)
-millrace_folder(server/http/responses SEES ${_http} server/http/openai USES absl json)
+millrace_folder(server/http/responses SEES ${_http} server/http/openai TESTS server/http USES absl json)
 millrace_folder(server/http/kserve    SEES ${_http} executors/tensor_model.h server/kserve TESTS server/http USES absl)
 millrace_folder(server/http/openapi   SEES ${_http} server/http/openai TESTS server/http USES absl json)
 # /v1/models has errors of Anthropic's shape for its clients.

@@ -23,9 +23,9 @@ namespace millrace {
 //   full one.
 // In groups with a window, a row reads the windows of its positions only: whatever became of blocks
 // before them does not matter.
-// The cost is proportional to the blocks of all rows. Of a row that reads more than kMostReads
-// blocks a step looks at as many in turn, and at the last one, so that a step beside a prompt of
-// millions of tokens takes no longer than others.
+// The cost is proportional to the blocks that all rows read, but of a row that reads more than
+// kMostReads blocks a step looks at as many in turn, and at the last one, so that a step beside a
+// prompt of millions of tokens takes no longer than others.
 class BlockLedger {
  public:
   static constexpr int32_t kMostReads = 1024;

@@ -153,6 +153,9 @@ void GenerateCall::OnWriteDone(bool ok) {
 void GenerateCall::OnCancel() {
   cancelled_ = true;
   CancelAll();
+  if (!echo_) return;
+  failed_ = GoneStatus(context());  // and makes no further parts, for whose end others wait
+  Pump();
 }
 
 }  // namespace millrace

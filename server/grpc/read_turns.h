@@ -1,4 +1,4 @@
-// Whose request is read next.
+// Decides whose request is read next.
 #ifndef MILLRACE_SERVER_GRPC_READ_TURNS_H_
 #define MILLRACE_SERVER_GRPC_READ_TURNS_H_
 

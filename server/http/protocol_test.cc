@@ -301,6 +301,24 @@ TEST_F(ProtocolTest, IdleConnectionsTimeOut) {
   EXPECT_TRUE(idle.AtEnd());
 }
 
+TEST_F(ProtocolTest, ConnectionsTimeOutAlsoAfterAnAnswerThatTookTime) {
+  Start({.header_timeout = absl::Milliseconds(200), .idle_timeout = absl::Milliseconds(200)});
+  RawClient idle(port());
+  idle.Request("POST", "/v1/completions", kWholeBody);
+  engine().WaitStream(0)->Push(FinishEvent());
+  EXPECT_EQ(idle.Read().status, 200);
+  EXPECT_TRUE(idle.AtEnd());
+  idle.Request("GET", "/livez");
+  EXPECT_EQ(idle.Read().status, 0);  // closed, and not merely silent
+  RawClient begun(port());
+  begun.Request("POST", "/v1/completions", kWholeBody);
+  const auto stream = engine().WaitStream(1);
+  begun.Send("GET /livez HTTP/1.1\r\n");  // ahead
+  stream->Push(FinishEvent());
+  EXPECT_EQ(begun.Read().status, 200);
+  EXPECT_EQ(begun.Read().status, 408);
+}
+
 TEST_F(ProtocolTest, AnAnswerMayTakeLongerThanAnyReadTimeout) {
   Start({.header_timeout = absl::Seconds(1),
          .body_timeout = absl::Seconds(1),
@@ -423,6 +441,25 @@ TEST_F(ProtocolTest, ARefusedConnectionIsNotReadOnAndOn) {
   EXPECT_GE(after_request, size_t{32} << 20);
   EXPECT_LT(after_request, size_t{4000} << 16);
   EXPECT_LT(sent("nonsense\r\n\r\n"), size_t{24} << 20);  // the systems' buffers included
+}
+
+TEST_F(ProtocolTest, AClientThatSpeaksHttpMaySendMuchAfterARefusal) {
+  Start({.linger_timeout = absl::Seconds(60)});
+  const auto refused = [&](const std::string& beginning) {
+    RawClient client(port());
+    EXPECT_TRUE(client.Send(beginning)) << beginning.substr(0, 80);
+    for (int i = 0; i < 64; ++i) {  // 8 MiB, more than the systems' buffers take
+      EXPECT_TRUE(client.Send(std::string(128 << 10, 'x'))) << beginning.substr(0, 80);
+    }
+    return client.Read().status;
+  };
+  const std::string post = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n";
+  const std::string large(HttpLimits().header_bytes, 'x');
+  EXPECT_EQ(refused(post + "X-Large: " + large + "\r\nContent-Length: 8388608\r\n\r\n"), 431);
+  EXPECT_EQ(refused("POST / HTTP/3.0\r\nContent-Length: 8388608\r\n\r\n"), 505);
+  EXPECT_EQ(refused(post + "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+                           "no size\r\n"),
+            400);
 }
 
 TEST_F(ProtocolTest, KeysAndHosts) {

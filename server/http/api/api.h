@@ -116,8 +116,9 @@ class Api {
  private:
   // An endpoint of this listener, where FindEndpoint looks for it.
   struct Place {
-    std::string_view fixed;  // the whole path, or
-    bool is_prefix;          // what all paths of the endpoint begin with
+    // The whole path, or the beginning of all the endpoint's paths if `is_prefix`.
+    std::string_view fixed;
+    bool is_prefix;
     const HttpEndpoint* endpoint;
 
     bool Has(std::string_view path) const {

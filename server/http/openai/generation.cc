@@ -143,19 +143,23 @@ void Generation::TakeEcho(size_t index, OutputEvent event) {
 
 bool Generation::ShowEcho(size_t index, std::string& body) {
   Choice& choice = choices_[index];
+  // A chat shows its prompt once.
+  const bool beside =
+      request_.prompt_logprobs && (request_.kind == ApiKind::kCompletion || index == 0);
+  const bool within = request_.echo && request_.logprobs;
   const bool first = choice.echo_details == 0;
+  if (!beside && !within) choice.echo_details = choice.echo->details.size();
   const absl::Span<const TokenDetail> details =
       absl::MakeConstSpan(choice.echo->details).subspan(choice.echo_details, kDetailsPerTurn);
   choice.echo_details += details.size();
   const bool last = choice.echo_details == choice.echo->details.size();
-  // A chat shows its prompt once.
-  if (request_.prompt_logprobs && (request_.kind == ApiKind::kCompletion || index == 0)) {
+  if (beside) {
     std::string& out = choice.part.prompt_logprobs;
     if (first) out += '[';
     AppendPromptLogprobs(out, details, *request_.prompt_logprobs);
     if (last) out += ']';
   }
-  if (request_.echo && request_.logprobs) {
+  if (within) {
     for (const TokenDetail& detail : details) choice.logprobs.Add(detail);
     choice.has_logprobs = choice.has_logprobs || !details.empty();
   }

@@ -45,7 +45,7 @@ class Generation : public Answer {
     ChoicePart part;       // what has come: all of it, or what waits for the next chunk
     Usage usage;           // so far: tokens of the prompt and of what has come
     bool awaited = false;  // a first choice whose prompt was not taken in yet; see joint_output
-    bool has_logprobs = false;                // that no chunk has
+    bool has_logprobs = false;                // it has some that no chunk has shown
     bool first = true;                        // no chunk has been sent
     bool called = false;                      // it has calls
     ArgumentTexts texts;                      // of the calls of custom tools

@@ -214,6 +214,26 @@ TEST(GenerationTest, TheLogprobsOfALongPromptAreTakenInByTurns) {
   }
 }
 
+TEST(GenerationTest, LogprobsThatNobodySeesTakeNoTurns) {
+  OutputEvent echo = {.echo = true, .text = "p", .tokens = {1}};
+  for (size_t i = 0; i < 600; ++i) echo.details.push_back(Detail("p", -1.0f));
+  Running ids(ApiKind::kCompletion,
+              R"({"prompt": "p", "return_token_ids": true, "logprobs": 1, "stream": true})");
+  ids.stream().Push(echo);
+  ids.stream().Push(FinishEvent());
+  ASSERT_EQ(ids.Poll(), State::kEnd);
+  EXPECT_EQ(ids.Events()[0]["choices"][0]["prompt_token_ids"], Json::parse("[1]"));
+  // A chat shows its prompt in the first choice alone.
+  Running chat(ApiKind::kChat, R"({"messages": [{"role": "user", "content": "p"}], "n": 2,
+                                   "prompt_logprobs": 1})");
+  chat.stream(0).Push(echo);
+  for (size_t i = 0; i < 2; ++i) chat.stream(i).Push(FinishEvent());
+  EXPECT_EQ(chat.Poll(), State::kWaiting);
+  EXPECT_EQ(chat.Poll(), State::kWaiting);
+  EXPECT_EQ(chat.Poll(), State::kWhole);
+  EXPECT_THAT(Json::parse(chat.response.body)["prompt_logprobs"], SizeIs(600));
+}
+
 // An echo in all choices takes no more memory at a time than in one.
 TEST(GenerationTest, AnEchoIsShownInOneChoiceAfterAnother) {
   constexpr size_t kChoices = 8;

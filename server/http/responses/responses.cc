@@ -12,8 +12,8 @@
 namespace millrace {
 namespace {
 
-// What a response repeats of its request is not copied if it has more bytes than these, and a poll
-// returns about as many of it.
+// A response shares what it repeats of its request, and does not copy it, if that has more bytes
+// than these. Then a poll returns so many at the most.
 constexpr size_t kLongBytes = 64 << 10;
 
 std::string_view Prefix(const AnswerBlock& block) {
@@ -168,9 +168,9 @@ Answer::State ResponsesAnswer::Poll(HttpResponse& response, std::string& body) {
   if (events_.size() == 0) {
     std::string last;
     state_ = BlockAnswer::Poll(response, last);
-    events_.Add(std::move(last));
+    if (!last.empty()) events_.Add(std::move(last));
     if (events_.size() == 0) return state_;
-    // More may have come, and woken the connection, by when the last of these is returned.
+    // Another event may have arrived and woken the connection before the last part is returned.
     if (state_ == State::kWaiting || state_ == State::kPause) state_ = State::kChunk;
   }
   const std::string_view some = events_.From(polled_).substr(0, kLongBytes);
@@ -180,6 +180,20 @@ Answer::State ResponsesAnswer::Poll(HttpResponse& response, std::string& body) {
   events_ = SharedBody();
   polled_ = 0;
   return state_;
+}
+
+// A comment must not come into the middle of an event.
+bool ResponsesAnswer::Ping(HttpResponse& response, std::string& body) {
+  return events_.size() == 0 && BlockAnswer::Ping(response, body);
+}
+
+// What the events share is held once.
+size_t ResponsesAnswer::held_bytes() const {
+  size_t bytes = 0;
+  for (const std::shared_ptr<const std::string>& piece : events_.pieces()) {
+    if (piece != shown_) bytes += piece->size();
+  }
+  return bytes < events_.size() ? bytes + shown_->size() : bytes;
 }
 
 void ResponsesAnswer::Begin(std::string& body) {

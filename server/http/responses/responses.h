@@ -46,6 +46,9 @@ class ResponsesAnswer : public BlockAnswer {
 
  private:
   State Poll(HttpResponse& response, std::string& body) override;
+  bool Ping(HttpResponse& response, std::string& body) override;
+  bool ended() const override { return state_ == State::kEnd || state_ == State::kBroken; }
+  size_t held_bytes() const override;
   std::string_view call_id_prefix() const override { return "call_"; }
   void Begin(std::string& body) override;
   void Open(const AnswerBlock& block, std::string& body) override;

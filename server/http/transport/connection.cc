@@ -52,6 +52,7 @@ void Connection::BeginRequest() {
   head_ = HttpRequestHead();
   head_sent_ = false;
   done_ = false;
+  turn_ = 0;
   began_ = std::chrono::steady_clock::now();
   status_ = 0;
   reason_.clear();
@@ -89,6 +90,7 @@ void Connection::OnWake() {
   if (charged_ != nullptr && charged_->evicted()) return Close("answer_memory");
   // The bodies of its lane that came before have their place.
   if (place_wanted_) return CheckBody(std::chrono::steady_clock::now());
+  turn_ = 0;
   drained_ = false;
   Advance();
 }
@@ -120,7 +122,7 @@ void Connection::Advance() {
 bool Connection::Produce() {
   if (!head_sent_) {
     ProduceFirst();
-    return head_sent_;
+    return head_sent_ || phase_ != Phase::kAnswer;  // a whole answer may be through already
   }
   HttpResponse unused;
   const size_t opened = chunked_ ? OpenChunk(out_) : 0;
@@ -224,7 +226,7 @@ void Connection::CheckDeadline(SteadyTime now) {
     state_.metrics.OnRefusal("handshake_timeout");
     return Close();
   }
-  if (answer_ && limits().ping_interval > absl::ZeroDuration()) PingIfQuiet(now);
+  if (answer_ && !done_ && limits().ping_interval > absl::ZeroDuration()) PingIfQuiet(now);
   if (!deadline_ || now < *deadline_) return;
   if (phase_ == Phase::kHead || phase_ == Phase::kBody) {
     return Refuse(HttpError(408, "request_timeout", "the request did not come in time"));

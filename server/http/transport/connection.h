@@ -105,6 +105,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Counts what waits as one of the tenant's streams.
   absl::Status CountStream(const std::shared_ptr<const Tenant>& tenant, bool always);
   bool Charge(const std::shared_ptr<const Tenant>& tenant, uint64_t bytes, const void* buffer);
+  // Notes what the client has taken of what is charged.
+  void NoteTaken();
   void EndWaiting();
   std::string_view unwritten() const;
   void Advance();
@@ -146,6 +148,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string out_;
   size_t out_begin_ = 0;                          // what is before it is written
   std::unique_ptr<OutputBudget::Share> charged_;  // for what waits
+  size_t turn_ = 0;                               // bytes written since the thread came to it
   uint64_t sent_ = 0;                             // on this connection
   uint64_t sent_bytes_ = 0;                       // of the answer
   std::optional<SteadyTime> deadline_;            // of what phase_ waits for
@@ -155,8 +158,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<const SharedBody> body_;  // a large one, which follows out_
   size_t body_begin_ = 0;                   // what is before it is written
-  bool blocked_ = false;                    // the socket was full since out_ and body_ were made
-  std::shared_ptr<const Tenant> counted_;   // what waits is one of its streams
+  uint64_t taken_ = 0;  // by the client, on this connection, when charged_ was told last
+  std::shared_ptr<const Tenant> counted_;  // what waits is one of its streams
 
   std::shared_ptr<Connection> self_;  // from Start to Close: the only owner while it waits
   std::shared_ptr<WakeSlot> wake_slot_;
@@ -168,8 +171,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   HttpRequestHead head_;
   std::optional<BodyBudget::Body> charge_;    // of state_.bodies
   std::optional<TenantBudget::Share> place_;  // of state_.large_bodies
-  std::optional<SteadyTime> place_wanted_;    // since then: nothing is read until place_ is there
-  std::optional<PlaceQueue::Ticket> ticket_;  // meanwhile, of state_.waiting_bodies
+  // While the body waits for place_, these say since when, and in what order of
+  // state_.waiting_bodies. Nothing is read meanwhile.
+  std::optional<SteadyTime> place_wanted_;
+  std::optional<PlaceQueue::Ticket> ticket_;
   size_t read_away_ = 0;
   bool waiting_read_ = false;
   bool feeding_ = false;

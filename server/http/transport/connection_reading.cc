@@ -28,7 +28,7 @@ constexpr Logger kLog(LogComponent::kHttp);
 // In this time, in seconds, a body that has place need not have begun to come.
 constexpr double kPlaceGrace = 1;
 
-// After what is no HTTP so many bytes are read away at most: no body follows.
+// After a beginning that is no HTTP so many bytes are read away at most: no body follows.
 constexpr size_t kReadAwayAfterNonsense = 256 << 10;
 
 }  // namespace
@@ -115,8 +115,11 @@ bool Connection::FeedParser() {
   if (error == http::error::need_more && in_.size() == in_.max_size())
     error = http::error::buffer_overflow;
   if (error && error != http::error::need_more) {
-    read_away_ =
-        std::max(limits().read_away_bytes, kReadAwayAfterNonsense) - kReadAwayAfterNonsense;
+    if (phase_ == Phase::kHead && error != http::error::header_limit &&
+        error != http::error::bad_version) {
+      read_away_ =
+          std::max(limits().read_away_bytes, kReadAwayAfterNonsense) - kReadAwayAfterNonsense;
+    }
     Refuse(MalformedError(error));
     return false;
   }
@@ -170,7 +173,7 @@ void Connection::OnBodyBytes() {
   if (!charge_) charge_.emplace(state_.bodies);
   const SteadyTime now = std::chrono::steady_clock::now();
   if (charge_->evicted() || !charge_->Charge(bytes - charge_->bytes(), now)) return RefuseBody();
-  if (!parser_->is_done() && !FindPlace(bytes)) WantPlace(now);
+  if (!place_wanted_ && !parser_->is_done() && !FindPlace(bytes)) WantPlace(now);
 }
 
 void Connection::WantPlace(SteadyTime now) {
@@ -183,7 +186,7 @@ void Connection::EndWanting() {
   ticket_.reset();
 }
 
-// Whose turn it is when the request is read or worked on.
+// Returns whose turn it is when the request is read or worked on.
 TenantShare Connection::Lane() const {
   return state_.TurnOf(state_.api.TenantOf(head_), AddressKey(socket_.peer().address()));
 }

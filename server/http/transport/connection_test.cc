@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -233,6 +234,49 @@ TEST_F(ConnectionTest, WhatComesWhileTheSocketIsFullIsSentOnceItIsNot) {
     text = text.substr(text.size() - std::min<size_t>(text.size(), 8)) + more;
   }
   stream->Push(FinishEvent());
+}
+
+// A stream that repeats a long text has its events polled in small parts.
+TEST_F(ConnectionTest, AStreamWithMuchToSendLeavesOthersTheirTurns) {
+  Start({}, "", /*threads=*/1);
+  RawClient large(port()), other(port()), holder(port());
+  large.Request("POST", "/v1/responses",
+                StrCat(R"({"input": "p", "stream": true, "instructions": ")",
+                       std::string(400'000, 'i'), "\"}"));
+  const auto stream = engine().WaitStream();
+  std::promise<void> entered, gate;
+  size_t served = 0, unread = 0;
+  engine().set_script([&](const GenerateRequest& request, ScriptedStream& answer) {
+    if (++served == 1) {
+      entered.set_value();
+      gate.get_future().wait();
+    } else {
+      unread = stream->unread();
+    }
+    SayHello(request, answer);
+  });
+  for (RawClient* client : {&other, &holder}) {  // the thread knows them
+    client->Request("GET", "/livez");
+    EXPECT_EQ(client->Read().status, 200);
+  }
+  holder.Request("POST", "/v1/completions", kWholeBody);
+  entered.get_future().wait();
+  std::thread reader([&large] {
+    for (std::string end; end.find("0\r\n\r\n") == end.npos;) {
+      const std::string more = large.ReadSome();
+      if (more.empty()) return;
+      end = end.substr(end.size() - std::min<size_t>(end.size(), 8)) + more;
+    }
+  });
+  // The other one's request comes while the thread is held, after the events of the stream.
+  for (int i = 0; i < 10; ++i) stream->Push(TextEvent(std::string(100'000, 'x'), {1}));
+  other.Request("POST", "/v1/completions", kWholeBody);
+  gate.set_value();
+  EXPECT_EQ(other.Read().status, 200);
+  EXPECT_GT(unread, 0u);
+  EXPECT_EQ(holder.Read().status, 200);
+  stream->Push(FinishEvent());
+  reader.join();
 }
 
 // ---- The end ----

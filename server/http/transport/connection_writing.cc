@@ -79,6 +79,7 @@ absl::Status Connection::CountStream(const std::shared_ptr<const Tenant>& tenant
 bool Connection::Charge(const std::shared_ptr<const Tenant>& tenant, uint64_t bytes,
                         const void* buffer) {
   charged_ = std::make_unique<OutputBudget::Share>(state_.outputs, MakeWake());
+  taken_ = SocketProgress::Taken(socket_.native_handle(), socket_.sent());
   return charged_->Charge({.tenant = TenantName(tenant)}, bytes, buffer, state_.clock.Now());
 }
 
@@ -86,8 +87,16 @@ bool Connection::Charge(const std::shared_ptr<const Tenant>& tenant, uint64_t by
 bool Connection::ChargeWaiting() {
   if (charged_ != nullptr) return !charged_->evicted();
   const std::shared_ptr<const Tenant> tenant = state_.api.TenantOf(head_);
-  if (done_) CountStream(tenant, /*always=*/true).IgnoreError();
-  return Charge(tenant, out_.capacity() + (body_ == nullptr ? 0 : body_->size()), nullptr);
+  const bool ended = done_ || (answer_ != nullptr && answer_->ended());
+  if (ended) CountStream(tenant, /*always=*/true).IgnoreError();
+  const size_t held = answer_ == nullptr ? 0 : answer_->held_bytes();
+  return Charge(tenant, out_.capacity() + held + (body_ == nullptr ? 0 : body_->size()), nullptr);
+}
+
+// What the system has taken, the client need not have.
+void Connection::NoteTaken() {
+  const uint64_t taken = SocketProgress::Taken(socket_.native_handle(), socket_.sent());
+  charged_->NoteTaken(taken - std::exchange(taken_, taken));
 }
 
 void Connection::EndWaiting() {
@@ -96,7 +105,6 @@ void Connection::EndWaiting() {
   counted_.reset();
   body_.reset();
   body_begin_ = 0;
-  blocked_ = false;
 }
 
 std::string_view Connection::unwritten() const {
@@ -107,25 +115,24 @@ std::string_view Connection::unwritten() const {
 // False: the socket takes no more for now (OnWritable goes on), it is another's turn (OnWake goes
 // on), or the socket is dead.
 bool Connection::Flush() {
-  size_t turn = 0;
   for (std::string_view rest = unwritten(); !rest.empty(); rest = unwritten()) {
-    if (turn == kTurnBytes) return WriteNextTurn();
+    if (turn_ == kTurnBytes) return WriteNextTurn();
     error_code error;
-    const size_t most = std::min(rest.size(), kTurnBytes - turn);
+    const size_t most = std::min(rest.size(), kTurnBytes - turn_);
     const size_t written = socket_.write_some(net::buffer(rest.data(), most), error);
-    turn += written;
+    turn_ += written;
     (out_begin_ < out_.size() ? out_begin_ : body_begin_) += written;
     sent_ += written;
     sent_bytes_ += written;
-    // Before the socket was full the system took it, and not the client.
-    if (blocked_) charged_->NoteTaken(written);
     if (error == net::error::would_block) return WaitWritable();
     if (error) {
       Close();
       return false;
     }
   }
-  if (charged_ != nullptr || counted_ != nullptr || body_ != nullptr) EndWaiting();
+  // What the answer holds waits on, in the time that its client has had.
+  const bool waited = charged_ != nullptr || counted_ != nullptr || body_ != nullptr;
+  if (waited && (answer_ == nullptr || answer_->held_bytes() == 0)) EndWaiting();
   out_begin_ = 0;
   if (out_.capacity() > kLargeBytes) out_ = std::string();
   out_.clear();
@@ -137,7 +144,7 @@ bool Connection::WaitWritable() {
     Close("answer_memory");
     return false;
   }
-  blocked_ = true;
+  NoteTaken();
   SetDeadline(limits().write_timeout);
   waiting_write_ = true;
   socket_.async_wait(Transport::wait_write, [self = shared_from_this()](const error_code& failed) {
@@ -153,12 +160,14 @@ bool Connection::WriteNextTurn() {
     Close("answer_memory");
     return false;
   }
+  NoteTaken();
   deadline_.reset();  // the client has just taken some
   MakeWake()();
   return false;
 }
 
 void Connection::OnWritable() {
+  turn_ = 0;
   Advance();
   Feed();
 }

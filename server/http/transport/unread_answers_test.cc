@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/strings.h"
 #include "engine/metrics.h"
 #include "engine/tenant.h"
 #include "server/http/endpoint_test_util.h"
@@ -125,6 +126,31 @@ TEST_F(UnreadAnswersTest, AnUnreadAnswerIsOneOfTheTenantsStreams) {
   while (streams() > 0) std::this_thread::yield();
   EXPECT_EQ(Ask("GET", stored).status, 200);
   EXPECT_EQ(streams(), 0);
+}
+
+// The events of a response repeat its instructions, which are kept once.
+TEST_F(UnreadAnswersTest, AllOfAStreamsLastEventsIsChargedUntilTheyAreRead) {
+  Start({.all_answer_bytes = 24 << 20}, "", /*threads=*/1, clock_);
+  const Tenant tenant(1, {.name = "t"}, std::make_shared<TenantUsage>());
+  frontend().tenant = std::make_shared<const Tenant>(tenant);
+  const auto streams = [&] { return tenant.usage()->counts().streams; };
+  const std::string stored = Store(*this, 8 << 20);  // of the 12 MiB that a tenant has
+  engine().set_script(SayHello);
+  RawClient slow(port(), /*receive_buffer=*/4096);
+  slow.Request("POST", "/v1/responses",
+               StrCat(R"({"input": "p", "stream": true, "store": false, "instructions": ")",
+                      std::string(kStoredBytes, 'i'), "\"}"));
+  EXPECT_EQ(slow.ReadHeader().status, 200);
+  EXPECT_EQ(Ask("GET", "/livez").status, 200);  // the thread has tried to send it
+  EXPECT_EQ(streams(), 1);
+  EXPECT_EQ(Ask("GET", stored).status, 429);
+  clock_.Advance(std::chrono::seconds(100));
+  // It goes on, and has been slow all the same.
+  for (size_t read = 0; read < 3 << 20;) read += slow.ReadSome().size();
+  EXPECT_EQ(streams(), 1);
+  EXPECT_EQ(Ask("GET", stored).status, 200);
+  EXPECT_LT(slow.ReadToEnd().size(), 2 * kStoredBytes);
+  while (streams() > 0) std::this_thread::yield();
 }
 
 TEST_F(UnreadAnswersTest, ATenantsUnreadAnswersLeaveMemoryToOthers) {
