@@ -18,7 +18,6 @@
 namespace millrace {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr std::string_view kInfer = "/v2/models/scripted/infer";
