@@ -134,11 +134,10 @@ class Answer {
   // that is its first chunk, `response` has the status and the headers. Others return false.
   virtual bool Ping(HttpResponse& /*response*/, std::string& /*body*/) { return false; }
 
-  // Returns whether the work behind it has ended, so that its client alone keeps it. Where kEnd or
-  // kBroken is the next that Poll returns it need not say so.
+  // Returns whether the work behind it has ended, and what it holds waits for its client alone.
   virtual bool ended() const { return false; }
 
-  // Returns the bytes that it holds for the client to read, and whose last Poll has not returned.
+  // Returns how many bytes it holds until Poll has returned the last of them; 0 if Poll makes them.
   virtual size_t held_bytes() const { return 0; }
 
   // Returns the tokens used so far, for the access log; nothing if no model was asked.
