@@ -2,7 +2,7 @@
 // weight of its own, in BF16, FP8 and four bits; with one group it is a linear with four-bit
 // weights. The kernels are for sm_90a (kernel_table.h: kGroupedLinear), and there are two of them.
 // With tiles of up to 64 rows (sm90/grouped_kernel.cuh) rows may lie anywhere: it gathers them.
-// With tiles of kPromptTile rows (sm90/prompt_kernel.cuh), for prompts, and with four bits, at every
+// With tiles of kPromptTile rows (sm90/prompt_kernel.cuh), for prompts, and with four bits, at any
 // number of rows, they lie sorted by group. A mixture's layer is then
 //
 //   LaunchQuantize of x (FP8), then LaunchGatherRows with `order`: x in the order of the groups
