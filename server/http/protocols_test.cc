@@ -227,7 +227,7 @@ TEST_F(ProtocolsTest, AnItemThatIsCutOffIsIncomplete) {
   }
 }
 
-// What a response repeats of a long request stands in the answer and in the store without a copy.
+// The answer and the store share the text of a long request, which a response repeats.
 TEST_F(ProtocolsTest, ALongRequestIsRepeatedWhole) {
   const std::string instructions(400'000, 'i');
   Json ask = {{"input", "q"}, {"instructions", instructions}};

@@ -12,7 +12,7 @@
 namespace millrace::kernels::sm90 {
 namespace {
 
-// What a tile takes, in us of all of a gpt-oss-20b layer's experts. Up to `few` rows take less
+// The time of a tile, in us of all of a gpt-oss-20b layer's experts. Up to `few` rows take less
 // where wgmma has fewer columns for them.
 struct Tile {
   int rows, few;

@@ -10,7 +10,7 @@
 namespace millrace::kernels::sm90 {
 namespace {
 
-// What was the fastest on an H200 (docs/experiments/experts.md): gpt-oss-20b, four of 32 experts.
+// The fastest tiles on an H200 (docs/experiments/experts.md): gpt-oss-20b, four of 32 experts.
 TEST(GroupTilesTest, ChoosesWhatWasMeasuredToBeTheFastest) {
   const auto tile_of = [](int tokens) { return FastestGroupTokens(4 * tokens, 32); };
   EXPECT_EQ(tile_of(1), 8);

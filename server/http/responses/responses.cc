@@ -187,7 +187,7 @@ bool ResponsesAnswer::Ping(HttpResponse& response, std::string& body) {
   return events_.size() == 0 && BlockAnswer::Ping(response, body);
 }
 
-// What the events share is held once.
+// Counts a text that several events share once.
 size_t ResponsesAnswer::held_bytes() const {
   size_t bytes = 0;
   for (const std::shared_ptr<const std::string>& piece : events_.pieces()) {

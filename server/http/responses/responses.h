@@ -79,8 +79,8 @@ class ResponsesAnswer : public BlockAnswer {
   std::vector<Turn> turns_;
   std::vector<ChatMessage> messages_;  // of the request, and at the end its answer
   int64_t sequence_ = 0;
-  // Of a stream: events with a long shown_ in them, which no poll has returned whole, and then the
-  // state to return.
+  // Events of a stream with a long shown_ in them, which no poll has returned whole, and the state
+  // to return then.
   SharedBody events_;
   size_t polled_ = 0;  // of their bytes
   State state_ = State::kWaiting;

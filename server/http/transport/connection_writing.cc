@@ -93,7 +93,7 @@ bool Connection::ChargeWaiting() {
   return Charge(tenant, out_.capacity() + held + (body_ == nullptr ? 0 : body_->size()), nullptr);
 }
 
-// What the system has taken, the client need not have.
+// Counts what the client has acknowledged: the system may have taken more.
 void Connection::NoteTaken() {
   const uint64_t taken = SocketProgress::Taken(socket_.native_handle(), socket_.sent());
   charged_->NoteTaken(taken - std::exchange(taken_, taken));
@@ -130,7 +130,7 @@ bool Connection::Flush() {
       return false;
     }
   }
-  // What the answer holds waits on, in the time that its client has had.
+  // A part that the answer still holds goes on waiting, in the time that its client has had.
   const bool waited = charged_ != nullptr || counted_ != nullptr || body_ != nullptr;
   if (waited && (answer_ == nullptr || answer_->held_bytes() == 0)) EndWaiting();
   out_begin_ = 0;
