@@ -29,8 +29,8 @@ struct HttpCall {
   const Wake& wake;
 };
 
-// The right that a request must show to be answered. There is no default, so that an endpoint that does not
-// state its access does not compile.
+// The right that a request must show to be answered. There is no default, so that an endpoint that
+// does not state its access does not compile.
 class Access {
  public:
   // The request must show a key with this scope, where keys are set.
@@ -87,8 +87,8 @@ struct BodyRule {
   uint64_t max_bytes = kSmallBodyBytes;  // the limit of the listener holds as well
 };
 
-// The part of /openapi.json that does not follow from an endpoint's other members. Schemas are named
-// as in openapi/*.json.
+// The part of /openapi.json that does not follow from an endpoint's other members. Schemas are
+// named as in openapi/*.json.
 struct OperationDoc {
   std::string_view summary;
   std::string_view request = {};     // the schema of the body; empty: no JSON
