@@ -222,9 +222,7 @@ class CoreOps {
   // Returns the first failure since the last call.
   absl::Status TakeStatus() { return std::exchange(status_, absl::OkStatus()); }
   // Records a failure; the first one stays.
-  void Fail(absl::Status status) {
-    if (status_.ok()) status_ = std::move(status);
-  }
+  void Fail(absl::Status status) { status_.Update(std::move(status)); }
 
  protected:
   bool ok() const { return status_.ok(); }
