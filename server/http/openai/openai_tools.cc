@@ -110,28 +110,20 @@ void ReadAllowedTools(FieldReader& reader, ToolChoice& choice) {
 
 ToolChoice ReadToolChoice(FieldReader& fields) {
   ToolChoice choice;
-  const Json* field = fields.Find("tool_choice");
-  if (field == nullptr || *field == "auto") return choice;
-  if (*field == "none") {
-    choice.kind = ToolChoice::Kind::kNone;
-  } else if (*field == "required") {
-    choice.kind = ToolChoice::Kind::kAny;
-  } else if (!field->is_object()) {
-    fields.FailValue("tool_choice", *field, kChoices);
-  } else {
-    FieldReader reader(*field, "tool_choice.", fields.unknown_fields());
-    std::string type;
-    reader.Read("type", type);
-    if (reader.ok() && type == "allowed_tools") {
-      ReadAllowedTools(reader, choice);
-    } else if (reader.ok() && !field->contains(type)) {
-      fields.FailValue("tool_choice", *field, kChoices);
-    } else if (reader.ok()) {
-      choice.kind = ToolChoice::Kind::kNamed;
-      choice.named = ReadNamed(reader, "tool_choice.");
-    }
-    fields.Fail(reader.Finish());
+  const Json* const object = ReadChoiceWord(fields, kChoices, choice);
+  if (object == nullptr) return choice;
+  FieldReader reader(*object, "tool_choice.", fields.unknown_fields());
+  std::string type;
+  reader.Read("type", type);
+  if (reader.ok() && type == "allowed_tools") {
+    ReadAllowedTools(reader, choice);
+  } else if (reader.ok() && !object->contains(type)) {
+    fields.FailValue("tool_choice", *object, kChoices);
+  } else if (reader.ok()) {
+    choice.kind = ToolChoice::Kind::kNamed;
+    choice.named = ReadNamed(reader, "tool_choice.");
   }
+  fields.Fail(reader.Finish());
   return choice;
 }
 
@@ -190,6 +182,20 @@ void CheckFunction(FieldReader& function, std::string_view parameters_name) {
     function.FailValue(parameters_name, *parameters, "a JSON schema, which is an object");
   }
   function.Read("strict", strict);
+}
+
+const Json* ReadChoiceWord(FieldReader& fields, std::string_view allowed, ToolChoice& choice) {
+  const Json* const field = fields.Find("tool_choice");
+  if (field == nullptr || *field == "auto") return nullptr;
+  if (field->is_object()) return field;
+  if (*field == "none") {
+    choice.kind = ToolChoice::Kind::kNone;
+  } else if (*field == "required") {
+    choice.kind = ToolChoice::Kind::kAny;
+  } else {
+    fields.FailValue("tool_choice", *field, allowed);
+  }
+  return nullptr;
 }
 
 void ReadAllowedMode(FieldReader& fields, ToolChoice& choice) {

@@ -27,6 +27,11 @@ struct ToolChoice {
   std::vector<Named> allowed = {};
 };
 
+// Reads tool_choice where it is auto, none or required, which is auto if it is not there. Returns
+// the object that came in place of a word, or null. Refuses other values; `allowed` names the right
+// ones.
+const Json* ReadChoiceWord(FieldReader& fields, std::string_view allowed, ToolChoice& choice);
+
 // Reads the mode of allowed_tools: auto or required.
 void ReadAllowedMode(FieldReader& fields, ToolChoice& choice);
 

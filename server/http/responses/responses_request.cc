@@ -179,25 +179,17 @@ ToolChoice ReadResponsesChoice(FieldReader& fields) {
   constexpr std::string_view kAllowed =
       "auto, none, required, {\"type\": \"function\", \"name\": NAME}, the same with custom, or "
       "{\"type\": \"allowed_tools\", \"mode\": MODE, \"tools\": [...]}";
-  const Json* field = fields.Find("tool_choice");
-  if (field == nullptr || *field == "auto") return choice;
-  if (*field == "none") {
-    choice.kind = ToolChoice::Kind::kNone;
-  } else if (*field == "required") {
-    choice.kind = ToolChoice::Kind::kAny;
-  } else if (!field->is_object()) {
-    fields.FailValue("tool_choice", *field, kAllowed);
+  const Json* const object = ReadChoiceWord(fields, kAllowed, choice);
+  if (object == nullptr) return choice;
+  FieldReader reader(*object, "tool_choice.", fields.unknown_fields());
+  if (const auto type = object->find("type"); type != object->end() && *type == "allowed_tools") {
+    reader.Find("type");
+    ReadAllowedTools(reader, choice);
   } else {
-    FieldReader reader(*field, "tool_choice.", fields.unknown_fields());
-    if (const auto type = field->find("type"); type != field->end() && *type == "allowed_tools") {
-      reader.Find("type");
-      ReadAllowedTools(reader, choice);
-    } else {
-      choice.kind = ToolChoice::Kind::kNamed;
-      choice.named = ReadNamed(reader, /*left_out=*/false).value_or(ToolChoice::Named());
-    }
-    fields.Fail(reader.Finish());
+    choice.kind = ToolChoice::Kind::kNamed;
+    choice.named = ReadNamed(reader, /*left_out=*/false).value_or(ToolChoice::Named());
   }
+  fields.Fail(reader.Finish());
   return choice;
 }
 

@@ -116,6 +116,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void AppendBody(std::string_view body);
   void PingIfQuiet(SteadyTime now);
   bool Flush();
+  bool KeepWaiting();
   bool WaitWritable();
   bool WriteNextTurn();
   void OnWritable();

@@ -139,12 +139,19 @@ bool Connection::Flush() {
   return true;
 }
 
-bool Connection::WaitWritable() {
+// Charges what waits and counts what was taken. False: there is no memory for it, and the
+// connection is closed.
+bool Connection::KeepWaiting() {
   if (!ChargeWaiting()) {
     Close("answer_memory");
     return false;
   }
   NoteTaken();
+  return true;
+}
+
+bool Connection::WaitWritable() {
+  if (!KeepWaiting()) return false;
   SetDeadline(limits().write_timeout);
   waiting_write_ = true;
   socket_.async_wait(Transport::wait_write, [self = shared_from_this()](const error_code& failed) {
@@ -156,11 +163,7 @@ bool Connection::WaitWritable() {
 }
 
 bool Connection::WriteNextTurn() {
-  if (!ChargeWaiting()) {
-    Close("answer_memory");
-    return false;
-  }
-  NoteTaken();
+  if (!KeepWaiting()) return false;
   deadline_.reset();  // the client has just taken some
   MakeWake()();
   return false;
