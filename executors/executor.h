@@ -52,7 +52,7 @@ struct ModelInfo {
   // numbers depend on both.
   int32_t tensor_parallel_size = 1;
   bool expert_parallel = false;
-  // Whether tokens can be sampled under masks (WantedLogits::mask), and whether masks may also come
+  // Set where tokens can be sampled under masks (WantedLogits::mask), and where masks may also come
   // while a step runs (SetMasks). Submit refuses plans with other masks.
   bool takes_masks = false;
   bool takes_late_masks = false;

@@ -1,4 +1,4 @@
-// What a sequence owns on a device from step to step, as one value.
+// The state that a sequence owns on a device from step to step, as one value.
 //
 // A model states it once, from its config and its rank. Executors' arenas, the scheduler's pools
 // and all that tells of memory read it; none computes a size of its own.

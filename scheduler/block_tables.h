@@ -39,7 +39,7 @@ class BlockTables {
   absl::InlinedVector<BlockTable, 1> tables_;
 };
 
-// What the prefix cache, or another sequence of the same prompt, has of a sequence's beginning:
+// The beginning of a sequence that the prefix cache, or another sequence of the same prompt, has:
 // whole blocks, and positions of one more, which is to be copied.
 struct CachedPrefix {
   BlockTables tables;  // of the whole blocks

@@ -45,7 +45,8 @@ struct SchedulerStats {
   // Gauges of the current state.
   int32_t num_running = 0;  // hold a slot
   int32_t num_waiting = 0;
-  // Of the pool whose blocks are as many as the tokens that sequences have (StatePools::main).
+  // Blocks are those of the pool that has as many as the sequences' tokens take
+  // (StatePools::main).
   int32_t blocks_held = 0;    // by sequences
   int32_t blocks_cached = 0;  // by none, but found by their content
   int32_t blocks_free = 0;

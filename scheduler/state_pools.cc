@@ -45,7 +45,7 @@ CachedPrefix StatePools::FindPrefix(const Sequence& sequence, size_t most) const
     length = static_cast<int32_t>(blocks.size());
   }
 
-  // Of each pool with a window: the places from `found` on, up to `length`, are in the table.
+  // The table of a pool with a window has the places from `found` on, up to `length`.
   BlockCounts found(size(), length);
   for (int i = 0; i < size(); ++i) {
     if (pools_[i].has_window) prefix.tables[i].blocks.assign(length, kNoBlock);

@@ -1,4 +1,4 @@
-// What a sequence of a model owns on a rank, and how a memory is divided among it.
+// Says which state a sequence of a model owns on a rank, and divides a memory among it.
 //
 // Every size of keys and values is one of these two functions': those of executors' arenas, of the
 // scheduler's pools, and of what is told before a model is loaded.

@@ -110,9 +110,9 @@ double Gain(const ModelConfig& config, int64_t bytes, const StateUse& use) {
 }
 
 TEST(DivideStateTest, LongContextsTakeTheirWindowsOnly) {
-  // What a GPU of 80 GB has left by gpt-oss-20b, one of 141 GB by Gemma 3 27B, with large steps; a
-  // CPU's 8 GiB with small ones. With the longest sequences that
-  // the models have been trained for, and with 32768.
+  // The memory is what gpt-oss-20b leaves of a GPU of 80 GB and Gemma 3 27B of one of 141 GB, with
+  // large steps, and a CPU's 8 GiB with small ones. Sequences are the longest that the models have
+  // been trained for, and of 32768.
   for (const int32_t max_model_len : {32768, 131072}) {
     const StateUse gpu{
         .max_num_seqs = 256, .max_num_batched_tokens = 8192, .max_model_len = max_model_len};
