@@ -81,7 +81,7 @@ millrace_folder(scheduler       SEES base config plan              USES absl)
 
 millrace_folder(executors         SEES base config formats kernels plan USES absl)
 millrace_folder(executors/weights SEES base formats executors/*    USES absl)
-millrace_folder(executors/models  SEES base formats plan executors/* executors/weights/shares.h
+millrace_folder(executors/models  SEES base formats plan executors/* executors/weights
                                   TESTS executors/cpu executors/host USES absl json)
 millrace_folder(executors/host    SEES base plan formats/layer_config.h executors/* USES absl)
 millrace_folder(executors/cpu     SEES ${_device} formats executors/host USES absl)

@@ -10,9 +10,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/families/families.h"
 #include "formats/gguf_split.h"
-#include "formats/hf_names.h"
 
 namespace millrace {
 namespace {
@@ -42,11 +40,11 @@ std::vector<int64_t> Widen(absl::Span<const uint8_t> bytes) {
 
 }  // namespace
 
-absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
+absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path, GgufTensorNames names) {
   std::vector<TensorInfo> tensors;
   MILLRACE_ASSIGN_OR_RETURN(GgufFile file, Parse(path, &tensors));
   MILLRACE_RETURN_IF_ERROR(file.AddParts(path, &tensors));
-  MILLRACE_RETURN_IF_ERROR(file.ListTensors(absl::MakeSpan(tensors)));
+  MILLRACE_RETURN_IF_ERROR(file.ListTensors(absl::MakeSpan(tensors), names));
   return file;
 }
 
@@ -83,18 +81,17 @@ absl::Status GgufFile::AddParts(const std::string& path, std::vector<TensorInfo>
                                            tensors->size()));
 }
 
-absl::Status GgufFile::ListTensors(absl::Span<TensorInfo> tensors) {
-  const GgufValue* architecture = Find("general.architecture");
-  const Family* family = nullptr;
-  if (architecture != nullptr && std::holds_alternative<std::string_view>(*architecture)) {
-    family = FindFamily(std::get<std::string_view>(*architecture));
-  }
+absl::Status GgufFile::ListTensors(absl::Span<TensorInfo> tensors, GgufTensorNames names) {
+  const GgufValue* const value = Find("general.architecture");
+  const auto* const architecture =
+      value == nullptr ? nullptr : std::get_if<std::string_view>(value);
   for (TensorInfo& tensor : tensors) {
     // A linear with one output, of which converters leave the dimension out.
     if (tensor.shape.size() == 1 && tensor.name.ends_with("ffn_gate_inp_shexp.weight")) {
       tensor.shape.insert(tensor.shape.begin(), 1);
     }
-    std::string name = GgufName(tensor.name, family);
+    std::string name = tensor.name;
+    if (names != nullptr) name = names(architecture == nullptr ? "" : *architecture, tensor.name);
     const bool as_it_is = name == tensor.name;
     if (as_it_is ? tensors_.Add(tensor, tensor.name) : tensors_.AddAs(tensor, std::move(name))) {
       continue;

@@ -28,6 +28,11 @@ struct GgufArray {
   std::vector<std::string_view> strings;  // count strings; empty for numbers
 };
 
+// Translates the name of a tensor in a file with this general.architecture (empty: it has none) to
+// the name that the tensor is looked up by.
+using GgufTensorNames = std::string (*)(std::string_view architecture,
+                                        std::string_view name_in_file);
+
 // A metadata value. Unsigned, signed and floating numbers of every width are widened.
 using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray>;
 
@@ -42,8 +47,10 @@ using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view
 // Thread-safe once open. Views stay valid for the object's life, also when it is moved.
 class GgufFile : public TensorSource {
  public:
-  // Opens the file and, where it is the first of several, the others, which lie beside it.
-  static absl::StatusOr<GgufFile> Open(const std::string& path);
+  // Opens the file and, where it is the first of several, the others, which lie beside it. Tensors
+  // are looked up by what `names` makes of their names in the file; without it, by these.
+  // OpenGgufModel (formats/gguf_model.h) opens the file of a model.
+  static absl::StatusOr<GgufFile> Open(const std::string& path, GgufTensorNames names = nullptr);
 
   const std::string& base_name() const override { return files_[0].base_name(); }
 
@@ -60,8 +67,7 @@ class GgufFile : public TensorSource {
   absl::StatusOr<std::vector<int64_t>> Ints(std::string_view key) const;
 
   // Tensors, in the file's order, those of all experts of a layer cut into single experts'
-  // (formats/tensor_list.h). Names are llama.cpp's but for those that the family of
-  // general.architecture has its own way with (Family::gguf_spellings).
+  // (formats/tensor_list.h).
   absl::Span<const TensorInfo> tensors() const override { return tensors_.tensors(); }
   const TensorInfo* FindTensor(std::string_view name) const override;
   std::string NameInFile(std::string_view name) const override;
@@ -86,8 +92,8 @@ class GgufFile : public TensorSource {
   static absl::StatusOr<GgufFile> Parse(const std::string& path, std::vector<TensorInfo>* tensors);
   // Adds the tensors of the other files, if this is the first of several at `path`.
   absl::Status AddParts(const std::string& path, std::vector<TensorInfo>* tensors);
-  // Takes tensors by the names and in the shapes that models have.
-  absl::Status ListTensors(absl::Span<TensorInfo> tensors);
+  // Takes tensors by the names of `names` and in the shapes that models have.
+  absl::Status ListTensors(absl::Span<TensorInfo> tensors, GgufTensorNames names);
 
   template <typename T>
   absl::StatusOr<const T*> Get(std::string_view key, std::string_view expected) const;

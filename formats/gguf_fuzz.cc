@@ -9,9 +9,9 @@
 
 #include "base/fuzz_test_util.h"
 #include "formats/gguf.h"
+#include "formats/gguf_model.h"
 #include "formats/gguf_split.h"
 #include "formats/gguf_tokenizer.h"
-#include "formats/model_config.h"
 #include "formats/tokenizer_gguf.h"
 
 namespace {
@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t end = std::min(input.find("GGUF", 4), size);
   first.Write(input.substr(0, end));
   second.Write(input.substr(end));
-  const auto gguf = millrace::GgufFile::Open(path);
+  const auto gguf = millrace::OpenGgufModel(path);
   if (!gguf.ok()) return 0;
   Touch(*gguf);
   const auto config = millrace::ReadModelConfig(*gguf);

@@ -8,19 +8,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "formats/gguf.h"
 #include "formats/layer_config.h"
 #include "formats/quant_scheme.h"
 
 namespace millrace {
 
 // The limits of a config: so large that no model reaches them, and small enough that a product of
-// any three fits an int64_t.
+// any three fits an int64_t. kMaxExperts, of a layer, stands in formats/tensor_list.h.
 inline constexpr int kMaxLayers = 1024;
 inline constexpr int kMaxWidth = 1 << 20;  // hidden and ffn size
 inline constexpr int kMaxHeads = 1024;
 inline constexpr int kMaxHeadSize = 1024;
-inline constexpr int kMaxExperts = 4096;        // of a layer
 inline constexpr int kMaxAllExperts = 1 << 17;  // of all layers: lists of tensors name each
 inline constexpr int kMaxVocab = 1 << 22;
 inline constexpr int kMaxContext = 1 << 24;
@@ -135,13 +133,6 @@ struct HeadShape {
 // Returns the shape that all layers share. UNIMPLEMENTED, naming the layer, for a model whose
 // layers differ in it.
 absl::StatusOr<HeadShape> SharedHeadShape(const ModelConfig& config);
-
-// Reads and checks the metadata of a GGUF file, then every tensor against it (ValidateTensors):
-// after OK, a model's tensors can be looked up by name without another check. A key that changes
-// the maths in a way that is not implemented (another architecture, another router, another rope
-// scaling, …) ends in UNIMPLEMENTED with its name. Keys, tensors and what the files leave unsaid
-// are llama.cpp's.
-absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file);
 
 }  // namespace millrace
 

@@ -11,10 +11,11 @@
 #include "formats/encoder_config.h"
 #include "formats/folder_file.h"
 #include "formats/gguf.h"
+#include "formats/gguf_model.h"
 #include "formats/hf_config.h"
 #include "formats/model_tensors.h"
 #include "formats/other_files.h"
-#include "formats/packed_weight.h"
+#include "formats/packed_tensors.h"
 #include "formats/pooler_config.h"
 #include "formats/safetensors.h"
 
@@ -126,7 +127,7 @@ absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string
 }
 
 absl::StatusOr<OpenedModel> OpenGguf(const std::string& path, ModelRunner runner) {
-  MILLRACE_ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
+  MILLRACE_ASSIGN_OR_RETURN(GgufFile file, OpenGgufModel(path));
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(file));
   MILLRACE_RETURN_IF_ERROR(ChoosePooler(file, runner, &config));
   return OpenedModel{std::move(config), std::make_unique<GgufFile>(std::move(file))};

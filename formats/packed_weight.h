@@ -1,18 +1,14 @@
-// Weights of four bits whose codes, scales and zero points lie in tensors of their own, presented
-// as one tensor each.
+// A weight of four bits whose codes, scales and zero points lie in tensors of their own.
 #ifndef MILLRACE_FORMATS_PACKED_WEIGHT_H_
 #define MILLRACE_FORMATS_PACKED_WEIGHT_H_
 
 #include <cstdint>
-#include <memory>
+#include <vector>
 
-#include "absl/status/statusor.h"
-#include "formats/model_config.h"
-#include "formats/tensor_source.h"
+#include "formats/quant_scheme.h"
+#include "formats/tensor.h"
 
 namespace millrace {
-
-struct Family;
 
 // The tensors of a linear's weight [out, in], element w[n][k] = scale * (code - zero), with one
 // scale and one zero for each n and group of inputs. Words are int32, nibbles of a word counted
@@ -50,19 +46,6 @@ TensorType PackedType(const QuantScheme& scheme, int64_t columns);
 
 // Returns the bytes of a row of this type, filled up to whole blocks.
 uint64_t RowBytes(TensorType type, int64_t columns);
-
-// Returns the tensors of `stored`, a folder, where config.quantization is packed: each linear of
-// the model without a weight of its own becomes one tensor, <name>.weight [out, in] of PackedType,
-// which has no bytes but a PackedWeight. A router, which is small and chooses experts, becomes
-// BF16, its elements rounded, which TensorSource::Read gives and Data does not. The tensors that
-// these are made of are no longer among tensors(). Nor is a GPTQ linear's bias that the model does
-// not have, if it is all zeros: old writers left them.
-//
-// INVALID_ARGUMENT, naming the tensor, for one that is missing or of the wrong shape or type, for
-// groups that do not divide the row, and for a router's numbers that make no sense
-// (formats/packed_reader.h).
-absl::StatusOr<std::unique_ptr<const TensorSource>> PresentPackedWeights(
-    const ModelConfig& config, const Family& family, std::unique_ptr<const TensorSource> stored);
 
 }  // namespace millrace
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "formats/gguf.h"
+#include "formats/gguf_model.h"
 #include "formats/gguf_test_util.h"
 #include "formats/gguf_tokenizer.h"
-#include "formats/model_config.h"
 
 namespace millrace {
 namespace {
@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
 TEST(SmolLm2Test, Gguf) {
-  const absl::StatusOr<GgufFile> file = GgufFile::Open(DefaultModelPath());
+  const absl::StatusOr<GgufFile> file = OpenGgufModel(DefaultModelPath());
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->tensors().size(), 272u);
   EXPECT_EQ(file->Strings("tokenizer.ggml.merges")->size(), 48900u);
@@ -29,7 +29,7 @@ TEST(SmolLm2Test, Gguf) {
 }
 
 TEST(SmolLm2Test, ModelConfig) {
-  const absl::StatusOr<GgufFile> file = GgufFile::Open(DefaultModelPath());
+  const absl::StatusOr<GgufFile> file = OpenGgufModel(DefaultModelPath());
   ASSERT_TRUE(file.ok()) << file.status();
   const absl::StatusOr<ModelConfig> config = ReadModelConfig(*file);
   ASSERT_TRUE(config.ok()) << config.status();
@@ -50,7 +50,7 @@ TEST(SmolLm2Test, ModelConfig) {
 }
 
 TEST(SmolLm2Test, GgufTokenizer) {
-  const absl::StatusOr<GgufFile> file = GgufFile::Open(DefaultModelPath());
+  const absl::StatusOr<GgufFile> file = OpenGgufModel(DefaultModelPath());
   ASSERT_TRUE(file.ok()) << file.status();
   const absl::StatusOr<GgufTokenizer> config = ReadGgufTokenizer(*file);
   ASSERT_TRUE(config.ok()) << config.status();

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/status.h"
-#include "formats/model_config.h"
 
 namespace millrace {
 namespace {

@@ -23,6 +23,8 @@ enum class GateOrder {
             // are [out, in / 32, 16] (gpt-oss's folders)
 };
 
+inline constexpr int kMaxExperts = 4096;  // of a layer
+
 // Tensors' addresses hold once all are added and cut, also when the list is moved.
 class TensorList {
  public:

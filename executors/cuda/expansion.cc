@@ -6,9 +6,6 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/cuda/cuda_buffer.h"
-#include "executors/cuda/cuda_ops.h"
-#include "executors/cuda/operand_bytes.h"
 #include "executors/cuda/weights.h"
 #include "kernels/gemm/four_bit.h"
 #include "kernels/gemm/grouped_linear.h"
@@ -81,34 +78,6 @@ absl::Status MakeExpansion(CudaWeights& weights, kernels::LinearPlanner& planner
   }
   MILLRACE_ASSIGN_OR_RETURN(weights.expansion, DeviceMemory::Allocate(bytes, "expanded weights"));
   return absl::OkStatus();
-}
-
-void CudaOps::MultiplyExpanded(const CudaLinear& linear, const CudaInputForm& in,
-                               kernels::Bf16* out) {
-  const auto& four_bit = std::get<FourBitLinear>(linear.runner);
-  const kernels::GroupedWeight& weight = four_bit.weight;
-  const CudaExpansion& expansion = four_bit.expansion;
-  auto* const expanded = c_.weights->expansion.As<kernels::Bf16>();
-  for (int64_t first = 0; first < weight.rows; first += expansion.piece_rows) {
-    const int64_t rows = std::min(expansion.piece_rows, weight.rows - first);
-    Run("expand", {weight.four_bit->Bytes(rows, weight.stride) + Bf16Bytes(rows, weight.stride)},
-        [&] {
-          return kernels::LaunchDequantizeFourBit(
-              {.format = *weight.four_bit,
-               .tiles = static_cast<const uint8_t*>(weight.data) +
-                        weight.four_bit->Bytes(first, weight.stride),
-               .rows = rows,
-               .stride = weight.stride,
-               .out = expanded},
-              stream_);
-        });
-    kernels::LinearArgs args = ArgsOf(linear, in);
-    args.plan = rows == expansion.piece_rows ? expansion.plan : expansion.last_plan;
-    args.weight.data = expanded;
-    args.weight.rows = rows;
-    args.output = out + first;
-    Multiply(args, in.rows.tokens() * rows * static_cast<int64_t>(sizeof(kernels::Bf16)));
-  }
 }
 
 }  // namespace millrace::cuda

@@ -1,4 +1,4 @@
-#include "formats/model_config.h"
+#include "formats/gguf_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,11 +15,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string Path() { return StrCat(::testing::TempDir(), "model_config_test_", getpid(), ".gguf"); }
+std::string Path() { return StrCat(::testing::TempDir(), "gguf_model_test_", getpid(), ".gguf"); }
 
 absl::StatusOr<ModelConfig> Read(const GgufWriter& writer) {
   writer.Write(Path());
-  const absl::StatusOr<GgufFile> file = GgufFile::Open(Path());
+  const absl::StatusOr<GgufFile> file = OpenGgufModel(Path());
   unlink(Path().c_str());
   if (!file.ok()) return file.status();
   return ReadModelConfig(*file);
@@ -29,7 +29,7 @@ std::string ErrorOf(const absl::StatusOr<ModelConfig>& config) {
   return config.ok() ? "no error" : std::string(config.status().message());
 }
 
-TEST(ModelConfigTest, ReadsTinyModelsOfEveryType) {
+TEST(GgufModelTest, ReadsTinyModelsOfEveryType) {
   for (const TensorType type :
        {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_1}) {
     for (const bool tied : {true, false}) {
@@ -66,7 +66,7 @@ TEST(ModelConfigTest, ReadsTinyModelsOfEveryType) {
   }
 }
 
-TEST(ModelConfigTest, HeadsThatLayersDoNotShareAreRefusedByTheLayer) {
+TEST(GgufModelTest, HeadsThatLayersDoNotShareAreRefusedByTheLayer) {
   ModelConfig config;
   SoftmaxAttention attention;
   attention.heads = 8;
@@ -82,7 +82,7 @@ TEST(ModelConfigTest, HeadsThatLayersDoNotShareAreRefusedByTheLayer) {
             "supported: the same in all layers");
 }
 
-TEST(ModelConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
+TEST(GgufModelTest, RefusesByNameWhatWouldChangeTheMaths) {
   const auto with = [](const std::function<void(GgufWriter*)>& change) {
     GgufWriter writer = TinyLlamaWriter({});
     change(&writer);
@@ -146,7 +146,7 @@ TEST(ModelConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
               HasSubstr("\"mamba\" is not supported (supported: llama, qwen2, qwen3"));
 }
 
-TEST(ModelConfigTest, ChecksLimitsAndShapes) {
+TEST(GgufModelTest, ChecksLimitsAndShapes) {
   const auto with = [](const std::function<void(TinyLlama*)>& change) {
     TinyLlama model;
     change(&model);
@@ -178,7 +178,7 @@ TEST(ModelConfigTest, ChecksLimitsAndShapes) {
   EXPECT_THAT(ErrorOf(Read(extra)), HasSubstr("tensor blk.1.attn_norm.weight: is not one"));
 }
 
-TEST(ModelConfigTest, NumbersOfEachLayerAreOneWhereTheyAgree) {
+TEST(GgufModelTest, NumbersOfEachLayerAreOneWhereTheyAgree) {
   // The number's own key gets another name.
   const auto with = [](const std::string& key, const std::vector<int32_t>& numbers) {
     GgufWriter writer = TinyLlamaWriter({});
@@ -187,7 +187,7 @@ TEST(ModelConfigTest, NumbersOfEachLayerAreOneWhereTheyAgree) {
     bytes.replace(bytes.find(key), 1, "x");
     bytes.replace(bytes.find(std::string(key.size(), '#')), key.size(), key);
     WriteFile(Path(), bytes);
-    const absl::StatusOr<GgufFile> file = GgufFile::Open(Path());
+    const absl::StatusOr<GgufFile> file = OpenGgufModel(Path());
     unlink(Path().c_str());
     EXPECT_TRUE(file.ok()) << file.status();
     return ReadModelConfig(*file);
@@ -214,7 +214,7 @@ TEST(ModelConfigTest, NumbersOfEachLayerAreOneWhereTheyAgree) {
 }
 
 // llama.cpp reads a bias of any linear where the file has one.
-TEST(ModelConfigTest, EachLinearMayHaveABias) {
+TEST(GgufModelTest, EachLinearMayHaveABias) {
   GgufWriter writer = TinyLlamaWriter({});
   writer.Tensor("blk.0.attn_k.bias", TensorType::kF32, {32}, std::vector<float>(32))
       .Tensor("blk.1.attn_output.bias", TensorType::kF32, {64}, std::vector<float>(64))
@@ -229,7 +229,7 @@ TEST(ModelConfigTest, EachLinearMayHaveABias) {
               HasSubstr("tensor blk.1.attn_v.bias: shape [64], must be [32]"));
 }
 
-TEST(ModelConfigTest, MissingOrMistypedTensorsAreNamed) {
+TEST(GgufModelTest, MissingOrMistypedTensorsAreNamed) {
   TinyLlama model;
   model.layers = 1;
   const GgufWriter writer = TinyLlamaWriter(model);
@@ -238,7 +238,7 @@ TEST(ModelConfigTest, MissingOrMistypedTensorsAreNamed) {
     std::string bytes = writer.Bytes();
     bytes.replace(bytes.find(from), from.size(), to);
     WriteFile(Path(), bytes);
-    const absl::StatusOr<GgufFile> file = GgufFile::Open(Path());
+    const absl::StatusOr<GgufFile> file = OpenGgufModel(Path());
     unlink(Path().c_str());
     EXPECT_TRUE(file.ok()) << file.status();
     return ErrorOf(ReadModelConfig(*file));
@@ -255,7 +255,7 @@ TEST(ModelConfigTest, MissingOrMistypedTensorsAreNamed) {
   const size_t type = bytes.find("output_norm.weight") + 18 + 4 + 8;
   bytes[type] = 8;
   WriteFile(Path(), bytes);
-  EXPECT_THAT(ErrorOf(ReadModelConfig(*GgufFile::Open(Path()))),
+  EXPECT_THAT(ErrorOf(ReadModelConfig(*OpenGgufModel(Path()))),
               HasSubstr("tensor output_norm.weight: type Q8_0, must be F32, F16 or BF16"));
   unlink(Path().c_str());
 }

@@ -1,4 +1,4 @@
-#include "formats/packed_weight.h"
+#include "formats/packed_tensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +16,7 @@
 #include "formats/hf_test_util.h"
 #include "formats/open_model.h"
 #include "formats/packed_reader.h"
+#include "formats/packed_weight.h"
 
 namespace millrace {
 namespace {
@@ -34,9 +35,9 @@ std::function<void(std::vector<StoredTensor>&)> ChangeOf(
   };
 }
 
-class PackedWeightTest : public ::testing::Test {
+class PackedTensorsTest : public ::testing::Test {
  protected:
-  ~PackedWeightTest() override { std::filesystem::remove_all(folder_); }
+  ~PackedTensorsTest() override { std::filesystem::remove_all(folder_); }
 
   absl::StatusOr<OpenedModel> Open(const HfForm& form, int hidden = 64) {
     TinyLlama model;
@@ -54,13 +55,13 @@ class PackedWeightTest : public ::testing::Test {
     return opened.ok() ? "no error" : std::string(opened.status().message());
   }
 
-  const std::string folder_ = StrCat(::testing::TempDir(), "packed_weight_test_", getpid());
+  const std::string folder_ = StrCat(::testing::TempDir(), "packed_tensors_test_", getpid());
 };
 
 void Remove(StoredTensor& tensor) { tensor.name.clear(); }
 void Transpose(StoredTensor& tensor) { std::swap(tensor.shape[0], tensor.shape[1]); }
 
-TEST_F(PackedWeightTest, LinearsArePresentedAsOneTensorEach) {
+TEST_F(PackedTensorsTest, LinearsArePresentedAsOneTensorEach) {
   for (const Packing packing : {Packing::kGptq, Packing::kAwq, Packing::kPackQuantized}) {
     HfForm form{.quantization =
                     QuantScheme{.group = {1, 32}, .packing = packing, .symmetric = false}};
@@ -95,7 +96,7 @@ TEST_F(PackedWeightTest, LinearsArePresentedAsOneTensorEach) {
   }
 }
 
-TEST_F(PackedWeightTest, BrokenTensorsAreNamed) {
+TEST_F(PackedTensorsTest, BrokenTensorsAreNamed) {
   QuantScheme scheme{.group = {1, 32}, .packing = Packing::kGptq, .reordered = true};
   const std::string up = "tensor model.layers.0.mlp.up_proj";
   const auto type = [](StoredTensor& tensor) {
@@ -138,7 +139,7 @@ TEST_F(PackedWeightTest, BrokenTensorsAreNamed) {
 }
 
 // Early versions of AutoGPTQ and AutoAWQ wrote their settings into a file beside config.json.
-TEST_F(PackedWeightTest, SettingsMayLieBesideTheConfig) {
+TEST_F(PackedTensorsTest, SettingsMayLieBesideTheConfig) {
   for (const Packing packing : {Packing::kGptq, Packing::kAwq}) {
     const bool gptq = packing == Packing::kGptq;
     const QuantScheme scheme{.group = {1, 32}, .packing = packing, .symmetric = false};
@@ -163,7 +164,7 @@ TEST_F(PackedWeightTest, SettingsMayLieBesideTheConfig) {
   }
 }
 
-TEST_F(PackedWeightTest, AnotherFormatThanTheConfigsIsNamed) {
+TEST_F(PackedTensorsTest, AnotherFormatThanTheConfigsIsNamed) {
   HfForm form{.quantization = QuantScheme{.group = {1, 32}, .packing = Packing::kPackQuantized}};
   Json config = PackedConfig({.group = {1, 32}, .packing = Packing::kGptq});
   for (const char* other : {"format", "ignore", "config_groups"}) config[other] = nullptr;
@@ -174,7 +175,7 @@ TEST_F(PackedWeightTest, AnotherFormatThanTheConfigsIsNamed) {
 }
 
 // AutoGPTQ's old writer left biases of zeros beside linears without one.
-TEST_F(PackedWeightTest, BiasesOfZerosThatAModelDoesNotHaveAreLeftOut) {
+TEST_F(PackedTensorsTest, BiasesOfZerosThatAModelDoesNotHaveAreLeftOut) {
   for (const char value : {'\0', '\1'}) {
     HfForm form{.quantization = QuantScheme{.group = {1, 32}, .packing = Packing::kGptq}};
     form.change = [&](std::vector<StoredTensor>& tensors) {
@@ -191,7 +192,7 @@ TEST_F(PackedWeightTest, BiasesOfZerosThatAModelDoesNotHaveAreLeftOut) {
   }
 }
 
-TEST_F(PackedWeightTest, IntegersAreNoWeights) {
+TEST_F(PackedTensorsTest, IntegersAreNoWeights) {
   HfForm form{.quantization = QuantScheme{.group = {1, 32}, .packing = Packing::kGptq}};
   form.change = [](std::vector<StoredTensor>& tensors) {
     if (!tensors[0].name.ends_with("up_proj.qweight")) return;
@@ -223,7 +224,7 @@ const QuantScheme kSchemes[] = {
     {.group = kPerChannel, .packing = Packing::kPackQuantized},
     {.group = {1, 32}, .packing = Packing::kPackQuantized, .symmetric = false}};
 
-TEST_F(PackedWeightTest, RoutersBecomeNumbers) {
+TEST_F(PackedTensorsTest, RoutersBecomeNumbers) {
   WriteTwinFolder(Mixture("qwen2moe"), folder_ + "/floats");
   for (const QuantScheme& scheme : kSchemes) {
     SCOPED_TRACE(PackedConfig(scheme).dump());
@@ -254,7 +255,7 @@ TEST_F(PackedWeightTest, RoutersBecomeNumbers) {
   }
 }
 
-TEST_F(PackedWeightTest, BrokenRoutersAreNamed) {
+TEST_F(PackedTensorsTest, BrokenRoutersAreNamed) {
   WriteTwinFolder(Mixture("qwen2moe"), folder_ + "/floats");
   // The error after a change to a tensor of this suffix of the first layer's router.
   const auto error = [&](const QuantScheme& scheme, const std::string& suffix, const auto& change) {
@@ -286,7 +287,7 @@ TEST_F(PackedWeightTest, BrokenRoutersAreNamed) {
               HasSubstr(gate + "qweight: is I32 [8, 8], must be I32 [64, 1]"));
 }
 
-TEST_F(PackedWeightTest, GatesAndUpsThatAreStoredAsOneAreTwoWeights) {
+TEST_F(PackedTensorsTest, GatesAndUpsThatAreStoredAsOneAreTwoWeights) {
   WriteTwinFolder(Mixture("granitemoeshared"), folder_ + "/floats");
   const PackedModules modules{.linears = {".input_linear", ".output_linear"},
                               .routers = {".layer"}};
@@ -327,7 +328,7 @@ TEST_F(PackedWeightTest, GatesAndUpsThatAreStoredAsOneAreTwoWeights) {
 }
 
 // Zeros of GPTQ and AWQ come eight to a word, one for each row.
-TEST_F(PackedWeightTest, GatesOfOneRowAreRefusedWhereWordsHaveEight) {
+TEST_F(PackedTensorsTest, GatesOfOneRowAreRefusedWhereWordsHaveEight) {
   WriteTwinFolder(Mixture("qwen2moe"), folder_ + "/floats");
   PackFolder({.group = {1, 32}, .packing = Packing::kPackQuantized},
              {.routers = {"shared_expert_gate"}}, folder_ + "/floats", folder_ + "/packed",
@@ -345,7 +346,7 @@ TEST_F(PackedWeightTest, GatesOfOneRowAreRefusedWhereWordsHaveEight) {
 }
 
 // For dummy weights: the presented tensors without those that they would be made of.
-TEST_F(PackedWeightTest, AConfigAloneHasItsShapes) {
+TEST_F(PackedTensorsTest, AConfigAloneHasItsShapes) {
   TinyLlama model;
   model.hidden = 256;
   WriteHfFolder(model, folder_,
