@@ -45,21 +45,40 @@ set(_device base plan executors/* executors/models executors/weights)
 set(_kernel kernels/*)
 # What executors call. A folder of kernels that is named after an architecture stays closed: kernels/ chooses.
 set(_launched kernels/* kernels/attention kernels/collective kernels/elementwise kernels/gemm/* kernels/moe kernels/norm
-              kernels/sampling kernels/step kernels/weights)
+              kernels/sampling kernels/step)
 
 millrace_folder(base            SEES                               USES absl spdlog crypto)
 millrace_folder(config          SEES base                          USES absl yaml json)
-millrace_folder(formats         SEES base                          USES absl json)
-millrace_folder(hub             SEES base formats/gguf_split.h formats/json.h formats/json_fields.h
+# Of formats/, json/, files/ and tensors/ know no format and model/ no file; gguf/ and huggingface/ do not know each other, and
+# tokenizers/ no model. twins/ is for tests. The folder itself opens models of every format.
+millrace_folder(formats             SEES base                      USES absl json)
+millrace_folder(formats/json        SEES base                      USES absl json)
+millrace_folder(formats/files       SEES base formats/json         TESTS formats USES absl)
+millrace_folder(formats/tensors     SEES base                      TESTS formats USES absl)
+millrace_folder(formats/model       SEES base formats/tensors      USES absl)
+millrace_folder(formats/gguf        SEES base formats/files formats/tensors TESTS formats USES absl)
+millrace_folder(formats/families    SEES base formats/gguf formats/json formats/model formats/tensors TESTS formats USES absl)
+millrace_folder(formats/huggingface SEES base formats/families formats/files formats/json formats/model formats/tensors
+                                    TESTS formats                  USES absl)
+millrace_folder(formats/tokenizers  SEES base formats/gguf formats/json TESTS formats USES absl)
+millrace_folder(formats/twins       SEES base formats              USES absl)
+millrace_folder(hub             SEES base formats/gguf/gguf_split.h formats/json
                                 USES absl curl)
 
 # Tests compare the kernels that read the blocks of model files with the host's readers. Both look up the same tables of numbers.
-millrace_folder(kernels             SEES formats/iq_grids.inc TESTS formats USES cuda)
-# Fused prologues and epilogues compute what the kernels of norms and gates compute, by the same functions.
+millrace_folder(kernels             SEES formats/tensors/iq_grids.inc TESTS formats USES cuda)
 # The tuner times a linear with the gate that follows it, on weights that it draws.
-millrace_folder(kernels/gemm        SEES ${_kernel} kernels/norm/norm_rule.cuh kernels/elementwise/gate.cuh
-                                    kernels/elementwise/gated_activation.h kernels/weights/fill.h
+millrace_folder(kernels/gemm        SEES ${_kernel} kernels/elementwise/gated_activation.h kernels/weights/fill.h
                                     TESTS kernels                  USES cuda)
+# Fused prologues and epilogues compute what the kernels of norms and gates compute, by the same functions.
+# grouped/ uses what dense/ computes linears of one weight with, and four_bit/ compiles grouped/ for more types.
+millrace_folder(kernels/gemm/sm90          SEES ${_kernel} kernels/elementwise/gate.cuh TESTS kernels USES cuda)
+millrace_folder(kernels/gemm/sm90/dense    SEES ${_kernel} kernels/gemm/gemm_desc.h kernels/gemm/linear.h kernels/gemm/sm90/*
+                                           kernels/norm/norm_rule.cuh TESTS kernels USES cuda)
+millrace_folder(kernels/gemm/sm90/grouped  SEES ${_kernel} kernels/elementwise/gate.cuh kernels/gemm/four_bit.cuh kernels/gemm/four_bit.h
+                                           kernels/gemm/grouped.h kernels/gemm/grouped_linear.h kernels/gemm/sm90/*
+                                           kernels/gemm/sm90/dense TESTS kernels USES cuda)
+millrace_folder(kernels/gemm/sm90/four_bit SEES kernels/gemm/sm90/grouped TESTS kernels USES cuda)
 millrace_folder(kernels/attention   SEES ${_kernel} TESTS kernels  USES cuda)
 # An all-reduce ends with the norm that follows it, by the functions of the kernel that only norms. Ranks exchange what they sampled.
 millrace_folder(kernels/collective  SEES ${_kernel} kernels/norm/norm_rule.cuh kernels/norm/rms_norm.h
@@ -77,15 +96,24 @@ millrace_folder(kernels/moe         SEES ${_kernel} kernels/gemm/grouped.h kerne
 
 # What the scheduler and the executors share: neither knows anything else of the other.
 millrace_folder(plan            SEES base                          USES absl)
-millrace_folder(scheduler       SEES base config plan              USES absl)
+millrace_folder(scheduler       SEES base plan                     USES absl)
 
-millrace_folder(executors         SEES base config formats kernels plan USES absl)
+millrace_folder(executors         SEES base formats kernels plan USES absl)
 millrace_folder(executors/weights SEES base formats executors/*    USES absl)
 millrace_folder(executors/models  SEES base formats plan executors/* executors/weights
-                                  TESTS executors/cpu executors/host USES absl json)
-millrace_folder(executors/host    SEES base plan formats/layer_config.h executors/* USES absl)
+                                  TESTS executors/cpu USES absl json)
+millrace_folder(executors/host    SEES base plan formats/model/layer_config.h executors/* USES absl)
 millrace_folder(executors/cpu     SEES ${_device} formats executors/host USES absl)
+# The kernels know no op and no model.
+millrace_folder(executors/cpu/kernels  SEES executors/host/avx2_math.h executors/host/avx512_math.h executors/host/processor.h
+                                       executors/host/sampling_kernels.h formats/tensors
+                                       TESTS executors/cpu formats USES absl)
 millrace_folder(executors/cuda    SEES ${_device} formats ${_launched} TESTS executors/cpu USES absl cuda)
+millrace_folder(executors/cuda/device  SEES base kernels/* kernels/step USES absl cuda)
+# Weights know the ops' types, and no op of the GPU.
+millrace_folder(executors/cuda/weights SEES base executors/* executors/cuda/device executors/weights formats/model formats/tensors
+                                       kernels/* kernels/gemm/* kernels/weights
+                                       TESTS executors/cuda executors/models formats USES absl cuda)
 millrace_folder(executors/torch   SEES ${_device} formats executors/host
                                   TESTS executors/cpu              USES absl torch)
 millrace_folder(executors/fake    SEES base plan executors/*   USES absl)
@@ -93,30 +121,38 @@ millrace_folder(executors/fake    SEES base plan executors/*   USES absl)
 millrace_folder(proto           SEES                               USES protobuf grpc)
 millrace_folder(text            SEES base formats                  USES absl json)
 # Grammars know texts and tokens, as bytes: no tokenizer.
-millrace_folder(text/grammar    SEES base formats                  TESTS text/tokenizer USES absl json)
-millrace_folder(text/jinja      SEES base formats text/utf8.h      USES absl json utf8proc)
+millrace_folder(text/grammar    SEES base                          TESTS formats text/tokenizer USES absl json)
+millrace_folder(text/jinja      SEES base formats/json             USES absl json utf8proc)
+millrace_folder(text/tools      SEES base formats/json             USES absl json)
 millrace_folder(text/tokenizer  SEES base formats text/utf8.h      TESTS text/detokenizer.h USES absl json onig utf8proc)
 
 # The engine reads GenerationConfig, a plain value of formats/, for its sampling defaults, and loads a model's tokenizer from it.
-millrace_folder(engine          SEES base config formats plan text scheduler executors/executor.h executors/tensor_model.h
-                                USES absl json prometheus)
+millrace_folder(engine             SEES base formats plan text scheduler executors/executor.h executors/tensor_model.h
+                                   USES absl json prometheus)
+# The folders inside it know no thread of the engine, and request/ none of the others.
+millrace_folder(engine/request     SEES base plan formats/generation_config.h text/grammar text/tools USES absl)
+millrace_folder(engine/metrics     SEES base config engine/request scheduler USES absl prometheus)
+millrace_folder(engine/text        SEES base engine/request formats/json scheduler text TESTS engine USES absl json)
+millrace_folder(engine/constraints SEES base engine/request engine/text formats/json plan text TESTS engine formats USES absl json)
+millrace_folder(engine/answer      SEES base engine/request plan text TESTS formats USES absl)
 
 # The processes that share a model: they hand plans on, and executors see them as executors/nodes.h.
 # Strangers reach their port, too: it stands behind the guard that the gRPC endpoint has.
-millrace_folder(nodes           SEES base plan executors/nodes.h executors/executor.h proto server/guard server/tls
+millrace_folder(nodes           SEES base plan executors/nodes.h proto server/guard server/tls
                                 USES absl crypto grpc prometheus protobuf)
 
-set(_endpoint base config plan engine server/frontend.h)
-millrace_folder(server          SEES base config formats plan hub/hub.h hub/cached_models.h hub/http_client.h text engine scheduler proto executors/executor.h executors/factory.h executors/device_spec.h executors/nodes.h executors/memory_plan.h executors/tensor_model.h nodes/node_group.h
+set(_endpoint base config engine server/frontend.h)
+millrace_folder(server          SEES base config formats plan hub/hub.h hub/cached_models.h hub/http_client.h engine scheduler executors/factory.h executors/device_spec.h
+                                executors/nodes.h executors/models/memory_plan.h nodes/node_group.h
                                 USES absl boost crypto grpc json prometheus protobuf)
 millrace_folder(server/console  SEES                               USES)
 # The two endpoints of the Open Inference Protocol share server/kserve.
-millrace_folder(server/kserve   SEES ${_endpoint} executors/tensor_model.h USES absl)
+millrace_folder(server/kserve   SEES ${_endpoint}                  USES absl)
 # Of the HTTP endpoint, api/ has what endpoints are and what is checked before one is called, protocols (openai/, messages/,
 # responses/, kserve/, admin/, openapi/) register theirs, and transport/ calls them without knowing any. The folder itself joins them.
-set(_http ${_endpoint} formats/exact_json.h formats/json.h server/http/api server/http/json)
+set(_http ${_endpoint} formats/json server/http/api server/http/json)
 millrace_folder(server/http           SEES ${_http} server/guard server/http server/tls USES absl boost json prometheus)
-millrace_folder(server/http/json      SEES base config engine formats/exact_json.h formats/json.h text/utf8.h USES absl json)
+millrace_folder(server/http/json      SEES base config engine formats/json text/utf8.h USES absl json)
 millrace_folder(server/http/api       SEES ${_http} TESTS server/http USES absl)
 millrace_folder(server/http/openai    SEES ${_http} text/grammar text/utf8.h TESTS server/http USES absl json)
 millrace_folder(server/http/messages  SEES ${_http} server/http/openai USES absl json)
@@ -130,16 +166,16 @@ millrace_folder(server/http/transport SEES ${_http} server/guard server/tls TEST
 millrace_folder(server/tls      SEES base                          USES absl boost crypto prometheus)
 # The guard sees bytes: no protocol but HTTP/2's frames, and no server.
 millrace_folder(server/guard    SEES base server/tls               USES absl boost prometheus)
-millrace_folder(server/grpc     SEES ${_endpoint} text/grammar proto server/guard server/kserve server/tls executors/tensor_model.h USES absl grpc protobuf)
-millrace_folder(server/tracing  SEES base engine/trace.h hub/http_client.h proto USES absl prometheus protobuf)
+millrace_folder(server/grpc     SEES ${_endpoint} text/grammar proto server/guard server/kserve executors/tensor_model.h USES absl grpc protobuf)
+millrace_folder(server/tracing  SEES base engine/request/trace.h hub/http_client.h proto USES absl prometheus protobuf)
 # The bench runs a model without a server: the settings, an executor and the engine thread.
-millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h executors/device_spec.h
+millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h
                                 USES absl json)
 
 # The load generator is a client: it knows the protocols and nothing of the server.
 millrace_folder(loadtest        SEES base proto                    USES absl boost crypto grpc json protobuf)
 
-millrace_folder(tests           SEES base config formats hub kernels plan text scheduler executors nodes proto engine server
+millrace_folder(tests           SEES base formats text proto server TESTS executors scheduler
                                 USES absl benchmark boost crypto grpc gtest json onig prometheus protobuf utf8proc yaml)
 
 # Outside libraries: the headers that belong to each, and its link targets.

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 #include "text/tokenizer/text_pair.h"
 
 namespace millrace {

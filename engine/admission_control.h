@@ -19,7 +19,7 @@
 #include "engine/engine_loop.h"
 #include "engine/engine_options.h"
 #include "engine/live_request.h"
-#include "engine/metrics.h"
+#include "engine/metrics/metrics.h"
 #include "engine/text_set.h"
 #include "plan/step_plan.h"
 

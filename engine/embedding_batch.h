@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "engine/live_request.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "scheduler/block_hash.h"
 
 namespace millrace {

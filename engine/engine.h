@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/engine_status.h"
-#include "engine/request.h"
-#include "engine/sampling_defaults.h"
+#include "engine/metrics/engine_status.h"
+#include "engine/request/request.h"
+#include "engine/request/sampling_defaults.h"
 #include "engine/served_model.h"
 #include "executors/executor.h"
 

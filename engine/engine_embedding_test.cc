@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/engine_test_util.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

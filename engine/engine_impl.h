@@ -17,7 +17,7 @@
 #include "engine/engine_options.h"
 #include "engine/engine_parts.h"
 #include "engine/generator.h"
-#include "engine/metrics.h"
+#include "engine/metrics/metrics.h"
 #include "engine/text_calls.h"
 #include "engine/text_set.h"
 #include "engine/watchdog.h"

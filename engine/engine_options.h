@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/clock.h"
-#include "engine/sampling_defaults.h"
-#include "engine/trace.h"
+#include "engine/request/sampling_defaults.h"
+#include "engine/request/trace.h"
 
 namespace millrace {
 

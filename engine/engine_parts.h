@@ -17,10 +17,10 @@
 #include "engine/engine_loop.h"
 #include "engine/engine_options.h"
 #include "engine/live_request.h"
-#include "engine/metrics.h"
+#include "engine/metrics/metrics.h"
 #include "engine/output_shard.h"
 #include "engine/prepare.h"
-#include "engine/text_pool.h"
+#include "engine/text/text_pool.h"
 #include "engine/text_set.h"
 
 namespace millrace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine_test_util.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

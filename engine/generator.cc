@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 
 namespace millrace {
 namespace {

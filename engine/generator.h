@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/constraints/thinking_budget.h"
 #include "engine/engine.h"
 #include "engine/engine_parts.h"
-#include "engine/thinking_budget.h"
 
 namespace millrace {
 

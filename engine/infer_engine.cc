@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 namespace millrace {
 namespace {

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
-#include "engine/metrics.h"
+#include "engine/metrics/metrics.h"
 #include "engine/served_model.h"
 #include "executors/tensor_model.h"
 

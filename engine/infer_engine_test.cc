@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/event.h"
-#include "engine/metrics.h"
-#include "engine/request.h"
+#include "engine/metrics/metrics.h"
+#include "engine/request/request.h"
 #include "gtest/gtest.h"
 
 namespace millrace {

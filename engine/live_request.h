@@ -14,12 +14,12 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
-#include "engine/answer_text.h"
-#include "engine/guided_answer.h"
-#include "engine/request.h"
-#include "engine/response_buffer.h"
-#include "engine/thinking_budget.h"
-#include "engine/token_bounds.h"
+#include "engine/answer/answer_text.h"
+#include "engine/answer/response_buffer.h"
+#include "engine/constraints/guided_answer.h"
+#include "engine/constraints/thinking_budget.h"
+#include "engine/constraints/token_bounds.h"
+#include "engine/request/request.h"
 #include "scheduler/token_event.h"
 
 namespace millrace {

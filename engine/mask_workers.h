@@ -14,7 +14,7 @@
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "engine/live_request.h"
-#include "engine/text_pool.h"
+#include "engine/text/text_pool.h"
 #include "plan/step_plan.h"
 
 namespace millrace {

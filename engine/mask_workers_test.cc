@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 #include "gtest/gtest.h"
 
 namespace millrace {

@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/sampling_table.h"
-#include "engine/tenant.h"
+#include "engine/request/sampling_table.h"
+#include "engine/request/tenant.h"
 
 namespace millrace {
 namespace {

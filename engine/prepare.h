@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "plan/step_plan.h"
 #include "scheduler/block_hash.h"
 #include "scheduler/sequence_request.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/cord.h"
 #include "absl/time/time.h"
 #include "base/strings.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 namespace millrace {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "gtest/gtest.h"
 
 namespace millrace {

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/prepare.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 #include "text/detokenizer.h"
 
 namespace millrace {

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "base/strings.h"
-#include "engine/answer_text.h"
-#include "formats/gguf_test_util.h"
-#include "formats/json.h"
-#include "formats/tokenizer_spec.h"
+#include "engine/answer/answer_text.h"
+#include "formats/json/json.h"
+#include "formats/tokenizers/tokenizer_spec.h"
+#include "formats/twins/gguf_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "text/tokenizer/pipeline_tokenizer.h"

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "executors/ops.h"
-#include "formats/layer_config.h"
-#include "formats/model_config.h"
+#include "formats/model/layer_config.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 

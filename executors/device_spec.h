@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/load_progress.h"
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "executors/ops.h"
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 

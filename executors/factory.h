@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
-#include "executors/memory_plan.h"
+#include "executors/models/memory_plan.h"
 #include "executors/nodes.h"
 #include "executors/tensor_model.h"
 #include "formats/open_model.h"

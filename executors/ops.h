@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "formats/layer_config.h"
+#include "formats/model/layer_config.h"
 
 namespace millrace {
 
@@ -70,8 +70,8 @@ struct ScaleBlock {
 // model asks for each weight by its GGUF tensor names and gets an id, which it passes to ops. The
 // device's placer decides where the weight goes and in which form, and cuts out the rank's share.
 // Weights may be read later and on several threads: they are in place when the executor has been
-// loaded. Errors name the tensor. formats/model_tensors.h has checked the tensors against the
-// model's config before, so a tensor that exists belongs to the model.
+// loaded. Errors name the tensor. formats/families/model_tensors.h has checked the tensors against
+// the model's config before, so a tensor that exists belongs to the model.
 class WeightPlacer {
  public:
   virtual ~WeightPlacer() = default;

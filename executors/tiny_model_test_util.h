@@ -14,7 +14,7 @@
 
 #include "base/strings.h"
 #include "executors/executor_driver_test_util.h"
-#include "formats/hf_test_util.h"
+#include "formats/twins/hf_test_util.h"
 #include "gtest/gtest.h"
 #include "plan/step_plan.h"
 

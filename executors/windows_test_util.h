@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/tiny_model_test_util.h"
-#include "formats/family_twins.h"
+#include "formats/twins/family_twins.h"
 #include "plan/step_plan.h"
 
 namespace millrace {

@@ -6,13 +6,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/folder_file.h"
-#include "formats/json_fields.h"
+#include "formats/files/folder_file.h"
+#include "formats/json/json_fields.h"
 #include "formats/model_text.h"
-#include "formats/sentencepiece_model.h"
-#include "formats/tekken.h"
-#include "formats/tokenizer_json.h"
-#include "formats/tokenizer_json_parts.h"
+#include "formats/tokenizers/sentencepiece_model.h"
+#include "formats/tokenizers/tekken.h"
+#include "formats/tokenizers/tokenizer_json.h"
+#include "formats/tokenizers/tokenizer_json_parts.h"
 
 namespace millrace {
 namespace {

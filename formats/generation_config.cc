@@ -7,9 +7,9 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/folder_file.h"
-#include "formats/gguf.h"
-#include "formats/json_fields.h"
+#include "formats/files/folder_file.h"
+#include "formats/gguf/gguf.h"
+#include "formats/json/json_fields.h"
 
 namespace millrace {
 namespace {

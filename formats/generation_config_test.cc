@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/strings.h"
-#include "formats/gguf_test_util.h"
+#include "formats/twins/gguf_test_util.h"
 
 namespace millrace {
 namespace {

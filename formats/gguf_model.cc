@@ -7,8 +7,8 @@
 #include "base/strings.h"
 #include "formats/families/families.h"
 #include "formats/families/gguf_reader.h"
-#include "formats/hf_names.h"
-#include "formats/model_tensors.h"
+#include "formats/families/hf_names.h"
+#include "formats/families/model_tensors.h"
 
 namespace millrace {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "formats/gguf.h"
-#include "formats/model_config.h"
+#include "formats/gguf/gguf.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 

@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/gguf.h"
-#include "formats/gguf_tokenizer.h"
-#include "formats/tokenizer_gguf.h"
+#include "formats/gguf/gguf.h"
+#include "formats/tokenizers/gguf_tokenizer.h"
+#include "formats/tokenizers/tokenizer_gguf.h"
 
 namespace millrace {
 namespace {

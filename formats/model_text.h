@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "formats/tokenizer_spec.h"
+#include "formats/tokenizers/tokenizer_spec.h"
 
 namespace millrace {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "formats/gguf_test_util.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
+#include "formats/twins/gguf_test_util.h"
 
 namespace millrace {
 namespace {

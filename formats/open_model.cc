@@ -8,16 +8,16 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/encoder_config.h"
-#include "formats/folder_file.h"
-#include "formats/gguf.h"
+#include "formats/families/model_tensors.h"
+#include "formats/files/folder_file.h"
+#include "formats/files/other_files.h"
+#include "formats/gguf/gguf.h"
 #include "formats/gguf_model.h"
-#include "formats/hf_config.h"
-#include "formats/model_tensors.h"
-#include "formats/other_files.h"
-#include "formats/packed_tensors.h"
+#include "formats/huggingface/encoder_config.h"
+#include "formats/huggingface/hf_config.h"
+#include "formats/huggingface/packed_tensors.h"
+#include "formats/huggingface/safetensors.h"
 #include "formats/pooler_config.h"
-#include "formats/safetensors.h"
 
 namespace millrace {
 namespace {

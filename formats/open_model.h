@@ -6,15 +6,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "formats/model_config.h"
-#include "formats/tensor_source.h"
+#include "formats/model/model_config.h"
+#include "formats/tensors/tensor_source.h"
 
 namespace millrace {
 
 struct OpenedModel {
   ModelConfig config;
   std::unique_ptr<const TensorSource>
-      tensors;  // validated against config (formats/model_tensors.h)
+      tensors;  // validated against config (formats/families/model_tensors.h)
 };
 
 // Opens a model: `path` is a .gguf file, or a folder as Hugging Face's transformers writes it:

@@ -12,9 +12,9 @@
 
 #include "base/strings.h"
 #include "formats/families/families.h"
-#include "formats/hf_test_util.h"
-#include "formats/model_tensors.h"
-#include "formats/safetensors.h"
+#include "formats/families/model_tensors.h"
+#include "formats/huggingface/safetensors.h"
+#include "formats/twins/hf_test_util.h"
 
 namespace millrace {
 namespace {

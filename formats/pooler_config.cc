@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/encoder_config.h"
+#include "formats/huggingface/encoder_config.h"
 
 namespace millrace {
 namespace {

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "absl/status/status.h"
-#include "formats/gguf.h"
-#include "formats/model_config.h"
+#include "formats/gguf/gguf.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/strings.h"
-#include "formats/family_twins.h"
-#include "formats/gguf_test_util.h"
 #include "formats/open_model.h"
+#include "formats/twins/family_twins.h"
+#include "formats/twins/gguf_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "formats/gguf_model.h"
-#include "formats/gguf_test_util.h"
-#include "formats/gguf_tokenizer.h"
+#include "formats/tokenizers/gguf_tokenizer.h"
+#include "formats/twins/gguf_test_util.h"
 
 namespace millrace {
 namespace {

@@ -15,7 +15,7 @@
 #include "base/random_bits.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/gguf_split.h"
+#include "formats/gguf/gguf_split.h"
 #include "hub/cache.h"
 #include "hub/cached_snapshot.h"
 #include "hub/model_name.h"

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/json.h"
-#include "formats/json_fields.h"
+#include "formats/json/json.h"
+#include "formats/json/json_fields.h"
 #include "hub/model_name.h"
 
 namespace millrace {

@@ -7,9 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/gguf_split.h"
-#include "formats/json.h"
-#include "formats/json_fields.h"
+#include "formats/gguf/gguf_split.h"
+#include "formats/json/json.h"
+#include "formats/json/json_fields.h"
 #include "hub/model_name.h"
 
 namespace millrace {

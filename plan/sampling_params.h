@@ -17,10 +17,10 @@ inline constexpr int32_t kMaxTopLogprobs = 20;
 inline constexpr size_t kMaxLogitBiases = 1024;
 
 // The declaration of a numeric sampling parameter: its name, default and range. ValidateRequest
-// (engine/request.cc) enforces the range. `otherwise` is the default, and applies where neither the
-// request nor the model's generation_config.json gives a value; all defaults have no effect, but
-// for temperature 1, which samples. `least` and `most` are the minimum and the maximum, both
-// allowed unless `above_least`.
+// (engine/request/request.cc) enforces the range. `otherwise` is the default, and applies where
+// neither the request nor the model's generation_config.json gives a value; all defaults have no
+// effect, but for temperature 1, which samples. `least` and `most` are the minimum and the maximum,
+// both allowed unless `above_least`.
 template <typename Number>
 struct SamplingNumber {
   const char* name;

@@ -16,19 +16,19 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # The sources whose string literals make a target's dictionary.
 SOURCES = {
-    "formats_gguf": ["formats/gguf*.cc", "formats/families/*.cc", "formats/hf_names.cc"],
+    "formats_gguf": ["formats/gguf*.cc", "formats/families/*.cc", "formats/families/hf_names.cc"],
     "formats_safetensors": ["formats/safetensors*.cc"],
-    "formats_folder": ["formats/folder_text.cc", "formats/generation_config.cc", "formats/safetensors_folder.cc", "formats/tokenizer_json.cc"],
-    "formats_hf_config": ["formats/hf_*.cc", "formats/families/*.cc", "formats/rope_config.cc"],
+    "formats_folder": ["formats/folder_text.cc", "formats/generation_config.cc", "formats/huggingface/safetensors_folder.cc", "formats/tokenizers/tokenizer_json.cc"],
+    "formats_hf_config": ["formats/hf_*.cc", "formats/families/*.cc", "formats/model/rope_config.cc"],
     "text_template": ["text/jinja/*.cc"],
     "text_tokenizer": ["formats/tokenizer_*.cc", "text/tokenizer/normalizer.cc"],
-    "text_vocabulary": ["formats/sentencepiece_model.cc", "formats/tekken.cc"],
+    "text_vocabulary": ["formats/tokenizers/sentencepiece_model.cc", "formats/tokenizers/tekken.cc"],
     "text_grammar": ["text/grammar/*.cc"],
     "text_tools": ["text/tools/*.cc"],
     "server_guard": [],
     "server_guard_first_bytes": [],
     "server_http": ["server/http/*/*_protocol.cc", "server/http/kserve/kserve.cc", "server/http/transport/wire.cc", "server/http/api/host_policy.cc", "server/http/api/cors.cc"],
-    "server_http_body": ["server/http/*/*.cc", "engine/sampling_table.h"],
+    "server_http_body": ["server/http/*/*.cc", "engine/request/sampling_table.h"],
     "server_grpc": ["executors/tensor_model.cc", "server/grpc/*.cc"],
     "server_grpc_bounds": [],
 }

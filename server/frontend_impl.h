@@ -15,7 +15,7 @@
 #include "base/file_reading.h"
 #include "base/load_progress.h"
 #include "base/sha256.h"
-#include "engine/metrics.h"
+#include "engine/metrics/metrics.h"
 #include "server/frontend.h"
 #include "server/key_ring.h"
 

@@ -13,8 +13,8 @@
 #include "base/regular_file.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/json.h"
-#include "formats/json_fields.h"
+#include "formats/json/json.h"
+#include "formats/json/json_fields.h"
 #include "scheduler/sequence_request.h"
 
 namespace millrace {

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/file_reading.h"
 #include "base/sha256.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 #include "server/frontend.h"
 
 namespace millrace {

@@ -25,7 +25,7 @@
 #include "base/status.h"
 #include "config/load.h"
 #include "executors/factory.h"
-#include "formats/shrunk_files.h"
+#include "formats/files/shrunk_files.h"
 #include "server/bench/bench.h"
 #include "server/chat/chat.h"
 #include "server/doctor/doctor.h"

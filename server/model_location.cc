@@ -16,7 +16,7 @@
 #include "config/settings_table.h"
 #include "executors/factory.h"
 #include "executors/nodes.h"
-#include "formats/gguf_split.h"
+#include "formats/gguf/gguf_split.h"
 #include "hub/hub.h"
 
 namespace millrace {

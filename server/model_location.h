@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/load_progress.h"
 #include "config/settings.h"
-#include "engine/sampling_defaults.h"
+#include "engine/request/sampling_defaults.h"
 #include "executors/device_spec.h"
 
 namespace millrace {

@@ -11,7 +11,7 @@
 
 #include "base/strings.h"
 #include "config/settings_table.h"
-#include "engine/sampling_table.h"
+#include "engine/request/sampling_table.h"
 
 namespace millrace {
 namespace {

@@ -12,7 +12,7 @@ QUEUE = re.compile(r"^\s+(?:mutable |const )*(?:std::(?:deque|queue|priority_que
                    r"(?: = .*)?(?:\{.*\}|\(.*\))?;|^\s+using \w+ = std::(?:deque|queue|list)<", re.M)
 FOLDERS = ("base", "engine", "hub", "nodes", "plan", "scheduler", "server", "executors")
 # Queues of what the process itself is made of: they do not grow by what anybody sends.
-OWN = {"executors/cuda/weights.h", "executors/cpu/weight_placer.h", "executors/cpu/collective.h", "executors/cpu/node_collective.h"}
+OWN = {"executors/cuda/weights/weights.h", "executors/cpu/weight_placer.h", "executors/cpu/collective.h", "executors/cpu/node_collective.h"}
 
 
 def rows():

@@ -10,7 +10,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "executors/activation_arena.h"
-#include "executors/cpu/kernels.h"
+#include "executors/cpu/kernels/kernels.h"
 #include "executors/decoder_ops.h"
 
 namespace millrace::cpu {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "executors/cpu/cpu_ops.h"
-#include "executors/cpu/float_attention.h"
+#include "executors/cpu/kernels/float_attention.h"
 
 namespace millrace::cpu {
 

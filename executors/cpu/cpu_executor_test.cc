@@ -14,8 +14,8 @@
 #include "executors/executor_driver_test_util.h"
 #include "executors/mask_test_util.h"
 #include "executors/tiny_model_test_util.h"
-#include "formats/family_twins.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
+#include "formats/twins/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

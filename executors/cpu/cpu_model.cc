@@ -13,7 +13,7 @@
 #include "base/strings.h"
 #include "executors/models/model_state.h"
 #include "executors/step_limits.h"
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 #include "formats/open_model.h"
 
 namespace millrace::cpu {

@@ -11,8 +11,8 @@
 #include "executors/cpu/cpu_ops.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
-#include "executors/memory_plan.h"
 #include "executors/models/any_model.h"
+#include "executors/models/memory_plan.h"
 #include "executors/phase_timer.h"
 #include "formats/open_model.h"
 

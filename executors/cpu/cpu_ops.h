@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "executors/cpu/activation.h"
 #include "executors/cpu/collective.h"
-#include "executors/cpu/kernels.h"
+#include "executors/cpu/kernels/kernels.h"
 #include "executors/cpu/kv_arena.h"
 #include "executors/cpu/weight_placer.h"
 #include "executors/decoder_ops.h"

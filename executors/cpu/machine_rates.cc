@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "executors/cpu/kernels.h"
+#include "executors/cpu/kernels/kernels.h"
 #include "executors/cpu/memory.h"
 #include "executors/executor_driver_test_util.h"
 

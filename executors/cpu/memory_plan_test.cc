@@ -12,11 +12,11 @@
 #include "executors/cpu/cpu_model.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/factory.h"
-#include "executors/memory_plan.h"
+#include "executors/models/memory_plan.h"
 #include "executors/phase_timer.h"
 #include "executors/tiny_model_test_util.h"
-#include "formats/family_twins.h"
 #include "formats/open_model.h"
+#include "formats/twins/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

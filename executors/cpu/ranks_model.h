@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "executors/cpu/kernels.h"
+#include "executors/cpu/kernels/kernels.h"
 #include "executors/device_spec.h"
 #include "executors/host/host_executor.h"
 #include "executors/nodes.h"

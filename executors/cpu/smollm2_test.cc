@@ -5,7 +5,7 @@
 
 #include "executors/cpu/cpu_executor.h"
 #include "executors/executor_driver_test_util.h"
-#include "formats/gguf_test_util.h"
+#include "formats/twins/gguf_test_util.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cpu {

@@ -8,8 +8,8 @@
 #include "base/strings.h"
 #include "executors/cpu/weight_placer.h"
 #include "executors/weights/quantize.h"
-#include "formats/dequantize.h"
-#include "formats/float16.h"
+#include "formats/tensors/dequantize.h"
+#include "formats/tensors/float16.h"
 
 namespace millrace::cpu {
 namespace {

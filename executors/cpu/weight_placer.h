@@ -12,8 +12,8 @@
 #include "absl/types/span.h"
 #include "base/load_progress.h"
 #include "base/sha256.h"
+#include "executors/cpu/kernels/weight_tiles.h"
 #include "executors/cpu/memory.h"
-#include "executors/cpu/weight_tiles.h"
 #include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
 #include "executors/host/thread_pool.h"
@@ -73,9 +73,10 @@ struct CpuWeights {
   size_t TableBytes() const;
 };
 
-// Packed weights (formats/packed_weight.h) become tiles of kInt4x32 or kInt4x128. Where their
-// groups are made of any inputs, columns are brought into an order in which groups are contiguous,
-// and so is x when it is multiplied: that is UNIMPLEMENTED for ranks that divide the columns.
+// Packed weights (formats/tensors/packed_weight.h) become tiles of kInt4x32 or kInt4x128. Where
+// their groups are made of any inputs, columns are brought into an order in which groups are
+// contiguous, and so is x when it is multiplied: that is UNIMPLEMENTED for ranks that divide the
+// columns.
 //
 // FP8 weights become BF16, each element the product of its code and its scale, or what
 // `weight_bits` says. BF16 loses less than int8 would: 0.2 % of a weight against 0.6 % of a typical

@@ -8,7 +8,7 @@
 #include "executors/cpu/cpu_executor.h"
 #include "executors/tiny_model_test_util.h"
 #include "executors/windows_test_util.h"
-#include "formats/family_twins.h"
+#include "formats/twins/family_twins.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cpu {

@@ -15,7 +15,7 @@
 #include "base/strings.h"
 #include "executors/activation_arena.h"
 #include "executors/cuda/cuda_ops.h"
-#include "executors/cuda/device.h"
+#include "executors/cuda/device/device.h"
 #include "kernels/attention/rope.h"
 #include "kernels/gemm/linear.h"
 #include "kernels/norm/rms_norm.h"

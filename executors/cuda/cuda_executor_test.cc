@@ -15,8 +15,8 @@
 #include "executors/cuda/cuda_test_util.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/models/family_reference.h"
-#include "formats/gguf_test_util.h"
-#include "formats/hf_test_util.h"
+#include "formats/twins/gguf_test_util.h"
+#include "formats/twins/hf_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,7 @@
 
 #include "executors/cuda/cuda_buffer.h"
 #include "executors/cuda/cuda_ops.h"
-#include "executors/cuda/expansion.h"
+#include "executors/cuda/weights/expansion.h"
 #include "kernels/gemm/four_bit.h"
 #include "kernels/gemm/grouped_linear.h"
 

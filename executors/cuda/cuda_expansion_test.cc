@@ -6,7 +6,7 @@
 
 #include "base/strings.h"
 #include "executors/cuda/cuda_test_util.h"
-#include "executors/cuda/expansion.h"
+#include "executors/cuda/weights/expansion.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/models/family_reference.h"
 #include "gtest/gtest.h"

@@ -11,8 +11,8 @@
 #include "executors/cuda/family_refusals_test_util.h"
 #include "executors/cuda/model_memory.h"
 #include "executors/models/model.h"
-#include "formats/family_twins.h"
 #include "formats/open_model.h"
+#include "formats/twins/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

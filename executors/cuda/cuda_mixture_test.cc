@@ -9,7 +9,7 @@
 
 #include "executors/cuda/cuda_test_util.h"
 #include "executors/executor_driver_test_util.h"
-#include "formats/family_twins.h"
+#include "formats/twins/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -10,8 +10,8 @@
 
 #include "base/strings.h"
 #include "executors/cuda/cuda_model.h"
-#include "executors/cuda/expansion.h"
 #include "executors/cuda/op_shapes_test_util.h"
+#include "executors/cuda/weights/expansion.h"
 #include "executors/models/model.h"
 #include "gtest/gtest.h"
 

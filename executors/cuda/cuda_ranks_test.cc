@@ -18,7 +18,7 @@
 #include "executors/cuda/family_twins_test_util.h"
 #include "executors/models/family_reference.h"
 #include "executors/windows_test_util.h"
-#include "formats/family_twins.h"
+#include "formats/twins/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -22,7 +22,7 @@
 #include "executors/cuda/family_twins_test_util.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/windows_test_util.h"
-#include "formats/family_twins.h"
+#include "formats/twins/family_twins.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cuda {

@@ -12,7 +12,7 @@
 #include "executors/executor_driver_test_util.h"
 #include "executors/factory.h"
 #include "executors/tiny_model_test_util.h"
-#include "formats/quant_scheme.h"
+#include "formats/tensors/quant_scheme.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cuda {

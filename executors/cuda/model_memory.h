@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "executors/cuda/cuda_model.h"
-#include "executors/cuda/weights.h"
-#include "executors/memory_plan.h"
+#include "executors/cuda/weights/weights.h"
+#include "executors/models/memory_plan.h"
 
 namespace millrace::cuda {
 

@@ -1,6 +1,6 @@
 #include "executors/cuda/operand_bytes.h"
 
-#include "executors/cuda/weight_loader.h"
+#include "executors/cuda/weights/weight_loader.h"
 
 namespace millrace::cuda {
 

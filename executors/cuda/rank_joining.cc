@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/cuda/peer_memory.h"
+#include "executors/cuda/device/peer_memory.h"
 #include "kernels/collective/communicator.h"
 #include "kernels/collective/nccl_api.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "executors/cuda/device.h"
+#include "executors/cuda/device/device.h"
 #include "executors/ops.h"
 #include "executors/slot_results.h"
 #include "kernels/sampling/sample.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "formats/layer_config.h"
+#include "formats/model/layer_config.h"
 
 namespace millrace {
 

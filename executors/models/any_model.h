@@ -12,7 +12,7 @@
 #include "executors/models/decoder.h"
 #include "executors/models/encoder.h"
 #include "executors/models/model.h"
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 

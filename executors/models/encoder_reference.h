@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "executors/executor.h"
-#include "formats/family_twins.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
+#include "formats/twins/family_twins.h"
 
 namespace millrace {
 

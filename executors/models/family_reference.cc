@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "base/strings.h"
 #include "executors/executor_driver_test_util.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 
 namespace millrace {
 namespace {

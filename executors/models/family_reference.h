@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "executors/executor.h"
 #include "executors/models/reference_forward.h"
-#include "formats/family_twins.h"
+#include "formats/twins/family_twins.h"
 
 namespace millrace {
 

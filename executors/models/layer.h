@@ -30,7 +30,7 @@ struct NextInput {
 //     computes the part of x, adds to the residual what `addend` makes of it, and returns the input
 //     that `next` describes; refuses the layer if `ops` has none of the kind's.
 
-// Softmax attention (formats/layer_config.h: SoftmaxAttention).
+// Softmax attention (formats/model/layer_config.h: SoftmaxAttention).
 struct SoftmaxMixer {
   AttentionSpec spec;
   LinearId qkv{};

@@ -13,7 +13,7 @@
 #include "executors/executor_driver_test_util.h"
 #include "executors/models/family_reference.h"
 #include "executors/tiny_model_test_util.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

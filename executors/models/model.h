@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "executors/decoder_ops.h"
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 

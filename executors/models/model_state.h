@@ -11,7 +11,7 @@
 
 #include "absl/types/span.h"
 #include "executors/ops.h"
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 #include "plan/step_plan.h"
 
 namespace millrace {

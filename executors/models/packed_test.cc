@@ -13,8 +13,8 @@
 #include "executors/models/any_model.h"
 #include "executors/models/family_reference.h"
 #include "executors/tiny_model_test_util.h"
-#include "formats/family_twins.h"
 #include "formats/open_model.h"
+#include "formats/twins/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

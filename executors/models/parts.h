@@ -10,7 +10,7 @@
 #include "executors/decoder_ops.h"
 #include "executors/models/layer.h"
 #include "executors/weights/shares.h"
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 

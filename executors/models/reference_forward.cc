@@ -6,7 +6,7 @@
 
 #include "base/strings.h"
 #include "executors/executor_driver_test_util.h"
-#include "formats/tensor_test_util.h"
+#include "formats/twins/tensor_test_util.h"
 
 namespace millrace {
 namespace {

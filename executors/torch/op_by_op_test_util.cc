@@ -14,8 +14,8 @@
 #include "executors/host/host_executor.h"
 #include "executors/models/any_model.h"
 #include "executors/torch/torch_ops.h"
-#include "formats/float16.h"
 #include "formats/open_model.h"
+#include "formats/tensors/float16.h"
 
 namespace millrace::aten {
 namespace {

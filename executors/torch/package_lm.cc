@@ -23,7 +23,7 @@
 #include "executors/torch/package_file.h"
 #include "executors/torch/torch_kv.h"
 #include "executors/torch/torch_sampler.h"
-#include "formats/mapped_file.h"
+#include "formats/files/mapped_file.h"
 
 namespace millrace::aten {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/json_fields.h"
+#include "formats/json/json_fields.h"
 
 namespace millrace::aten {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "executors/tensor_model.h"
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 
 namespace millrace::aten {
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 
 namespace millrace::aten {
 

@@ -17,8 +17,8 @@
 #include "executors/tiny_model_test_util.h"
 #include "executors/torch/op_by_op_test_util.h"
 #include "formats/families/family.h"
-#include "formats/family_twins.h"
 #include "formats/open_model.h"
+#include "formats/twins/family_twins.h"
 #include "gtest/gtest.h"
 
 namespace millrace::aten {

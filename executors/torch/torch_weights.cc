@@ -8,7 +8,7 @@
 #include "base/strings.h"
 #include "executors/weights/fp8_scaling.h"
 #include "executors/weights/shares.h"
-#include "formats/dequantize.h"
+#include "formats/tensors/dequantize.h"
 
 namespace millrace::aten {
 namespace {

@@ -55,8 +55,9 @@ struct TorchWeights {
   const NormWeight& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
 };
 
-// Expands every type that has elements of its own (formats/dequantize.h) to `dtype`: kFloat or
-// kBFloat16. A rank holds its share. A matrix that is asked for twice (a tied head) is placed once.
+// Expands every type that has elements of its own (formats/tensors/dequantize.h) to `dtype`: kFloat
+// or kBFloat16. A rank holds its share. A matrix that is asked for twice (a tied head) is placed
+// once.
 class TorchWeightPlacer : public DecoderPlacer, public EncoderPlacer {
  public:
   TorchWeightPlacer(const TensorSource& source, at::ScalarType dtype, ThreadPool& pool,

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/weights/shares.h"
-#include "formats/dequantize.h"
+#include "formats/tensors/dequantize.h"
 
 namespace millrace {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "executors/ops.h"
-#include "formats/packed_reader.h"
-#include "formats/tensor_source.h"
+#include "formats/tensors/packed_reader.h"
+#include "formats/tensors/tensor_source.h"
 
 namespace millrace {
 

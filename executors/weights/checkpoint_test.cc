@@ -12,10 +12,10 @@
 
 #include "base/strings.h"
 #include "formats/families/families.h"
-#include "formats/gguf.h"
-#include "formats/gguf_test_util.h"
-#include "formats/hf_test_util.h"
-#include "formats/safetensors.h"
+#include "formats/gguf/gguf.h"
+#include "formats/huggingface/safetensors.h"
+#include "formats/twins/gguf_test_util.h"
+#include "formats/twins/hf_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "executors/weights/checkpoint.h"
-#include "formats/quant_scheme.h"
+#include "formats/tensors/quant_scheme.h"
 
 namespace millrace {
 

@@ -10,8 +10,8 @@
 
 #include "base/strings.h"
 #include "formats/families/families.h"
-#include "formats/hf_test_util.h"
-#include "formats/safetensors.h"
+#include "formats/huggingface/safetensors.h"
+#include "formats/twins/hf_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

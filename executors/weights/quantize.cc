@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "formats/dequantize.h"
-#include "formats/float16.h"
+#include "formats/tensors/dequantize.h"
+#include "formats/tensors/float16.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "formats/tensor.h"
+#include "formats/tensors/tensor.h"
 
 namespace millrace {
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "formats/dequantize.h"
+#include "formats/tensors/dequantize.h"
 #include "gtest/gtest.h"
 
 namespace millrace {

@@ -12,8 +12,8 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/classifier_config.h"
 #include "formats/families/bert_twins.h"
+#include "formats/families/classifier_config.h"
 #include "formats/families/encoder.h"
 #include "formats/families/families.h"
 

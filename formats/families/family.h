@@ -10,9 +10,9 @@
 #include "absl/types/span.h"
 #include "formats/families/gguf_reader.h"
 #include "formats/families/hf_reader.h"
-#include "formats/model_config.h"
-#include "formats/model_tensors.h"
-#include "formats/tensor_list.h"
+#include "formats/families/model_tensors.h"
+#include "formats/model/model_config.h"
+#include "formats/tensors/tensor_list.h"
 
 namespace millrace {
 
@@ -25,7 +25,7 @@ struct HfArchitecture {
 
 // How the files of a folder spell a tensor, or a module whose tensors are `<module>.weight` and so
 // on. Each # stands for a number, a layer's and then an expert's. A tensor of all experts is
-// blk.#.ffn_gate_up_exps.weight and so on (formats/tensor_list.h).
+// blk.#.ffn_gate_up_exps.weight and so on (formats/tensors/tensor_list.h).
 struct Spelling {
   std::string_view gguf;
   std::string_view hf;

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "formats/families/family.h"
-#include "formats/model_tensors.h"
+#include "formats/families/model_tensors.h"
 
 namespace millrace {
 

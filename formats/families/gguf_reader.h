@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "formats/gguf.h"
-#include "formats/model_config.h"
+#include "formats/gguf/gguf.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 

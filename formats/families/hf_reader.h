@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "formats/hf_rope.h"
-#include "formats/json_fields.h"
-#include "formats/model_config.h"
+#include "formats/families/hf_rope.h"
+#include "formats/json/json_fields.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/classifier_config.h"
+#include "formats/families/classifier_config.h"
 #include "formats/families/encoder.h"
 #include "formats/families/families.h"
 

@@ -1,8 +1,8 @@
 #include "kernels/gemm/gemm_rule.h"
 
-#include "kernels/gemm/sm90/block_linear.h"
-#include "kernels/gemm/sm90/skinny_linear.h"
-#include "kernels/gemm/sm90/wide_linear.h"
+#include "kernels/gemm/sm90/dense/block_linear.h"
+#include "kernels/gemm/sm90/dense/skinny_linear.h"
+#include "kernels/gemm/sm90/dense/wide_linear.h"
 
 namespace millrace::kernels {
 namespace {

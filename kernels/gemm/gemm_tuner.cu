@@ -11,8 +11,8 @@
 #include "kernels/gemm/gemm_rule.h"
 #include "kernels/gemm/linear_algorithms.h"
 #include "kernels/gemm/linear_plan.h"
-#include "kernels/gemm/sm90/skinny_linear.h"
-#include "kernels/gemm/sm90/wide_linear.h"
+#include "kernels/gemm/sm90/dense/skinny_linear.h"
+#include "kernels/gemm/sm90/dense/wide_linear.h"
 #include "kernels/weights/fill.h"
 
 namespace millrace::kernels {

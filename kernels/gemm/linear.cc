@@ -11,9 +11,9 @@
 #include "kernels/gemm/gemm_table.h"
 #include "kernels/gemm/linear_algorithms.h"
 #include "kernels/gemm/linear_plan.h"
-#include "kernels/gemm/sm90/block_linear.h"
-#include "kernels/gemm/sm90/skinny_linear.h"
-#include "kernels/gemm/sm90/wide_linear.h"
+#include "kernels/gemm/sm90/dense/block_linear.h"
+#include "kernels/gemm/sm90/dense/skinny_linear.h"
+#include "kernels/gemm/sm90/dense/wide_linear.h"
 #include "kernels/kernel_table.h"
 
 namespace millrace::kernels {

@@ -19,7 +19,7 @@
 #include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/grouped_linear.h"
 #include "kernels/gemm/grouped_test_util.h"
-#include "kernels/gemm/sm90/dense_tiles.h"
+#include "kernels/gemm/sm90/grouped/dense_tiles.h"
 #include "kernels/moe/assign.h"
 #include "kernels/moe/combine.h"
 #include "kernels/moe/route.h"

@@ -11,8 +11,8 @@
 
 namespace millrace::kernels {
 
-// The types of a model's weights but for FP8, named and laid out as in formats/tensor.h: blocks of
-// 32 elements, of 256 where the name ends in K and for all kIq but kIq4Nl, and of 128 for
+// The types of a model's weights but for FP8, named and laid out as in formats/tensors/tensor.h:
+// blocks of 32 elements, of 256 where the name ends in K and for all kIq but kIq4Nl, and of 128 for
 // kInt4x128.
 enum class StoredType : uint8_t {
   kF32,
@@ -54,8 +54,8 @@ struct DequantizeArgs {
 };
 
 // Evaluates quantized elements in float32, with the bits of the host's reader
-// (formats/dequantize.h), and rounds them once more for BF16. For a fused weight, call once per
-// part with `out` at the part's first row.
+// (formats/tensors/dequantize.h), and rounds them once more for BF16. For a fused weight, call once
+// per part with `out` at the part's first row.
 cudaError_t LaunchDequantize(const DequantizeArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels

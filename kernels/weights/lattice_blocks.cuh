@@ -1,5 +1,5 @@
 // Device code that reads ggml's IQ types, whose elements are points of lattices
-// (formats/codebook_blocks.h): the same as stored_blocks.cuh does for the others.
+// (formats/tensors/codebook_blocks.h): the same as stored_blocks.cuh does for the others.
 #ifndef MILLRACE_KERNELS_WEIGHTS_LATTICE_BLOCKS_CUH_
 #define MILLRACE_KERNELS_WEIGHTS_LATTICE_BLOCKS_CUH_
 
@@ -12,7 +12,7 @@
 namespace millrace::kernels {
 
 #define MILLRACE_IQ_GRID static __device__ const
-#include "formats/iq_grids.inc"
+#include "formats/tensors/iq_grids.inc"
 #undef MILLRACE_IQ_GRID
 
 __device__ inline uint32_t Load16(const uint8_t* from) { return from[0] | from[1] << 8; }

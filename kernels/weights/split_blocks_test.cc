@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "formats/dequantize.h"
-#include "formats/tensor.h"
+#include "formats/tensors/dequantize.h"
+#include "formats/tensors/tensor.h"
 #include "kernels/gemm/four_bit.h"
 #include "kernels/test_util.h"
 #include "kernels/weights/stored_test_util.h"

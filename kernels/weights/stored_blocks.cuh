@@ -1,4 +1,5 @@
-// Device code that reads the quantized types of model files. formats/tensor.h has the layouts.
+// Device code that reads the quantized types of model files. formats/tensors/tensor.h has the
+// layouts.
 #ifndef MILLRACE_KERNELS_WEIGHTS_STORED_BLOCKS_CUH_
 #define MILLRACE_KERNELS_WEIGHTS_STORED_BLOCKS_CUH_
 

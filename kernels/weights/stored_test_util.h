@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "formats/dequantize.h"
-#include "formats/tensor.h"
+#include "formats/tensors/dequantize.h"
+#include "formats/tensors/tensor.h"
 #include "kernels/weights/dequantize.h"
 
 namespace millrace::kernels {
@@ -23,7 +23,7 @@ inline constexpr StoredType kQuantizedTypes[] = {
     StoredType::kIq3Xxs,  StoredType::kIq2S,     StoredType::kIq2Xs, StoredType::kIq2Xxs,
     StoredType::kIq1S,    StoredType::kIq1M};
 
-// Returns formats/tensor.h's name of a quantized type.
+// Returns formats/tensors/tensor.h's name of a quantized type.
 inline TensorType TensorTypeOf(StoredType type) {
   switch (type) {
     case StoredType::kQ4_1:

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "config/help.h"
-#include "engine/process_metrics.h"
+#include "engine/metrics/process_metrics.h"
 #include "executors/factory.h"
 #include "server/bench/measure.h"
 #include "server/bench/offline_engine.h"

@@ -11,7 +11,7 @@
 #include "base/strings.h"
 #include "executors/device_spec.h"
 #include "executors/factory.h"
-#include "executors/memory_plan.h"
+#include "executors/models/memory_plan.h"
 #include "formats/open_model.h"
 #include "plan/state_layout.h"
 #include "server/device_spec.h"

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 #include "server/grpc/callbacks.h"
 
 namespace millrace {

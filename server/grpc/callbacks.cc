@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/log_fields.h"
 #include "base/strings.h"
-#include "engine/error_field.h"
+#include "engine/request/error_field.h"
 #include "server/grpc/access.h"
 
 namespace millrace {

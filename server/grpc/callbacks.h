@@ -25,7 +25,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/trace.h"
+#include "engine/request/trace.h"
 
 namespace millrace {
 

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/sampling_table.h"
+#include "engine/request/sampling_table.h"
 #include "text/grammar/structural_tag.h"
 
 namespace millrace {

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "millrace/v1/inference.pb.h"
 
 namespace millrace {

@@ -1,7 +1,7 @@
 // Fuzzes the messages of millrace.v1 and their way into the engine's requests. The first byte
 // chooses the message. What is taken is checked as the engine does.
 #include "base/fuzz_test_util.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "millrace/v1/inference.pb.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/infer_convert.h"

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/inference_service.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request_id.h"
+#include "engine/request/request_id.h"
 #include "server/grpc/callbacks.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/generate_call.h"

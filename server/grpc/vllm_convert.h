@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "vllm/common.pb.h"
 #include "vllm/engine.pb.h"
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fuzz_test_util.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/http/api/http_message.h"
 #include "server/http/json/api_error.h"
 #include "server/http/messages/messages.h"

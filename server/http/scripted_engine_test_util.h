@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/metrics.h"
+#include "engine/metrics/metrics.h"
 #include "server/frontend.h"
 
 namespace millrace {

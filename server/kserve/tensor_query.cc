@@ -11,7 +11,7 @@
 #include "base/strings.h"
 #include "engine/engine.h"
 #include "engine/infer_engine.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 
 namespace millrace {
 namespace {

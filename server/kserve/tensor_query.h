@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "engine/trace.h"
+#include "engine/request/trace.h"
 #include "server/frontend.h"
 
 namespace millrace {

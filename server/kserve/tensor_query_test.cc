@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/infer_engine.h"
-#include "engine/metrics.h"
+#include "engine/metrics/metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/bounded_queue.h"
 #include "base/event.h"
-#include "engine/trace.h"
+#include "engine/request/trace.h"
 #include "hub/http_client.h"
 #include "server/tracing/otlp_message.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/types/span.h"
 #include "base/clock.h"
-#include "engine/trace.h"
+#include "engine/request/trace.h"
 
 namespace millrace {
 

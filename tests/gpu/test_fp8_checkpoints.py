@@ -1,4 +1,4 @@
-"""Checkpoints whose linears are stored in FP8, in every dialect that formats/hf_quantization.h reads, against transformers.
+"""Checkpoints whose linears are stored in FP8, in every dialect that formats/huggingface/hf_quantization.h reads, against transformers.
 
 Each is a small random Llama, quantized here; the reference is the same model in float32, its linears' weights and inputs (and where it
 is asked for keys and values) rounded to FP8 as the checkpoint says.

@@ -136,8 +136,8 @@ house_case(forbidden_include_of_a_sibling
            WRITE executors/cpu/cpu.cc "#include \"executors/torch/torch.h\""
            EXPECT "executors/cpu/ may not see executors/torch/" "executors/cpu/cpu.cc:3")
 house_case(executors_name_no_architecture
-           WRITE executors/cuda/weights.cc "#include \"kernels/gemm/sm90/grouped_shape.cuh\""
-           EXPECT "executors/cuda/ may not see kernels/gemm/ but for what cmake/Folders.cmake lists: executors/cuda/weights.cc:1")
+           WRITE executors/cuda/weights/weights.cc "#include \"kernels/gemm/sm90/grouped/grouped_shape.cuh\""
+           EXPECT "executors/cuda/ may not see kernels/gemm/ but for what cmake/Folders.cmake lists: executors/cuda/weights/weights.cc:1")
 house_case(server_sees_the_factory_only
            WRITE server/main.cc "#include \"executors/cpu/cpu.h\""
            EXPECT "server/ may not see executors/cpu/ but for what cmake/Folders.cmake lists: server/main.cc:3")

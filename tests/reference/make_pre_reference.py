@@ -4,7 +4,7 @@
     make_pre_reference.py FOLDER
 
 What a name stands for is spelled out here once more, in the words of Hugging Face's tokenizers and with the patterns as the
-models' tokenizer.json have them (in llama.cpp's src/llama-vocab.cpp as "original regex"): formats/tokenizer_pre.cc is held against
+models' tokenizer.json have them (in llama.cpp's src/llama-vocab.cpp as "original regex"): formats/tokenizers/tokenizer_pre.cc is held against
 it by text/tokenizer/pre_tokenizer_test.cc.
     {"texts": [...], "pre": [{"names": [...], "nfc": ..., "ignore_merges": ..., "add_bos": ..., "pieces": [[sizes in bytes], ...]}, ...]}
 """

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "formats/model_text.h"
-#include "formats/tokenizer_gguf.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizers/tokenizer_gguf.h"
+#include "formats/tokenizers/tokenizer_json.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 

@@ -1,7 +1,7 @@
 """Tokenizers as their authors publish them, for the vocabularies in llama-cpp-python's source package.
 
 A GGUF file has the vocabulary and a name for its pre-tokenizer. This file defines these names independently, from the authors'
-tokenizer.json, with Hugging Face's tokenizers; formats/tokenizer_gguf.cc is tested against it.
+tokenizer.json, with Hugging Face's tokenizers; formats/tokenizers/tokenizer_gguf.cc is tested against it.
 """
 import pathlib
 import sys

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "formats/family_twins.h"
-#include "formats/hf_test_util.h"
+#include "formats/twins/family_twins.h"
+#include "formats/twins/hf_test_util.h"
 
 int main(int argc, char** argv) {
   const std::string_view kind = argc == 3 ? argv[2] : "";

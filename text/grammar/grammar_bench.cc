@@ -8,8 +8,8 @@
 #include <numeric>
 #include <string>
 
-#include "formats/gguf_test_util.h"
-#include "formats/tokenizer_gguf.h"
+#include "formats/tokenizers/tokenizer_gguf.h"
+#include "formats/twins/gguf_test_util.h"
 #include "text/grammar/grammar.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 

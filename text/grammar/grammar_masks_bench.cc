@@ -16,8 +16,8 @@
 
 #include "absl/strings/escaping.h"
 #include "base/thread_clock.h"
-#include "formats/gguf.h"
-#include "formats/tokenizer_gguf.h"
+#include "formats/gguf/gguf.h"
+#include "formats/tokenizers/tokenizer_gguf.h"
 #include "text/grammar/grammar.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 

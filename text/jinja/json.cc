@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/exact_json.h"
+#include "formats/json/exact_json.h"
 #include "text/jinja/text.h"
 
 namespace millrace::jinja {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "formats/tokenizer_patterns.h"
+#include "formats/tokenizers/tokenizer_patterns.h"
 #include "text/tokenizer/unicode_forms.h"
 #include "text/utf8.h"
 

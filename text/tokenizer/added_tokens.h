@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/token.h"
-#include "formats/tokenizer_spec.h"
+#include "formats/tokenizers/tokenizer_spec.h"
 #include "text/tokenizer/special_matcher.h"
 #include "text/tokenizer/text_pattern.h"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "formats/gguf_test_util.h"
 #include "formats/model_text.h"
+#include "formats/twins/gguf_test_util.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace millrace {

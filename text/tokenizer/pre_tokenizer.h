@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "formats/tokenizer_spec.h"
+#include "formats/tokenizers/tokenizer_spec.h"
 
 namespace millrace {
 

@@ -12,9 +12,9 @@
 
 #include "absl/strings/escaping.h"
 #include "base/strings.h"
-#include "formats/tokenizer_gguf.h"
-#include "formats/tokenizer_json_parts.h"
-#include "formats/tokenizer_pre.h"
+#include "formats/tokenizers/tokenizer_gguf.h"
+#include "formats/tokenizers/tokenizer_json_parts.h"
+#include "formats/tokenizers/tokenizer_pre.h"
 #include "text/tokenizer/normalizer.h"
 
 namespace millrace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "formats/tokenizer_patterns.h"
+#include "formats/tokenizers/tokenizer_patterns.h"
 #include "text/tokenizer/class_reference_test_util.h"
 #include "text/tokenizer/code_range.h"
 #include "text/tokenizer/text_pattern.h"

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "formats/tokenizer_spec.h"
+#include "formats/tokenizers/tokenizer_spec.h"
 #include "text/tokenizer/normalizer.h"
 
 namespace millrace {

@@ -13,10 +13,10 @@
 
 #include "absl/strings/escaping.h"
 #include "base/strings.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "formats/model_text.h"
-#include "formats/sentencepiece_model.h"
-#include "formats/tekken.h"
+#include "formats/tokenizers/sentencepiece_model.h"
+#include "formats/tokenizers/tekken.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "text/detokenizer.h"

@@ -8,7 +8,7 @@
 
 #include "absl/types/span.h"
 #include "base/token.h"
-#include "formats/tokenizer_spec.h"
+#include "formats/tokenizers/tokenizer_spec.h"
 
 namespace millrace {
 

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/token.h"
-#include "formats/tokenizer_spec.h"
+#include "formats/tokenizers/tokenizer_spec.h"
 #include "text/tokenizer/special_matcher.h"
 #include "text/tokenizer/token_decoder.h"
 

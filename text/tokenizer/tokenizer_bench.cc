@@ -3,8 +3,8 @@
 #include <random>
 #include <string>
 
-#include "formats/gguf_test_util.h"
-#include "formats/tokenizer_gguf.h"
+#include "formats/tokenizers/tokenizer_gguf.h"
+#include "formats/twins/gguf_test_util.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/utf8.h"
 

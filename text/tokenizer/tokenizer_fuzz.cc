@@ -1,7 +1,7 @@
 // Fuzzes tokenizer.json and what it makes of texts. The input is a tokenizer.json, a zero byte, and
 // a text.
 #include "base/fuzz_test_util.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizers/tokenizer_json.h"
 #include "text/tokenizer/tokenizer_fuzz_test_util.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

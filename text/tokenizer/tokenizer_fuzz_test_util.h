@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/fuzz_test_util.h"
-#include "formats/tokenizer_spec.h"
+#include "formats/tokenizers/tokenizer_spec.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace millrace {

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizers/tokenizer_json.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace millrace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/gguf_test_util.h"
-#include "formats/tokenizer_gguf.h"
+#include "formats/tokenizers/tokenizer_gguf.h"
+#include "formats/twins/gguf_test_util.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 

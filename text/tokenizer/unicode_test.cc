@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/tokenizer_json_parts.h"
+#include "formats/tokenizers/tokenizer_json_parts.h"
 #include "text/tokenizer/class_reference_test_util.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/pre_tokenizer.h"

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "base/fuzz_test_util.h"
-#include "formats/sentencepiece_model.h"
-#include "formats/tekken.h"
+#include "formats/tokenizers/sentencepiece_model.h"
+#include "formats/tokenizers/tekken.h"
 #include "text/tokenizer/tokenizer_fuzz_test_util.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "formats/json.h"
+#include "formats/json/json.h"
 
 namespace millrace {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "formats/exact_json.h"
+#include "formats/json/exact_json.h"
 #include "text/tools/argument_type.h"
 #include "text/tools/json_prefix.h"
 #include "text/tools/xml_value.h"

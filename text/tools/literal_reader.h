@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "text/tools/json_call.h"
 #include "text/tools/output_parser.h"
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "text/tools/argument_type.h"
 #include "text/tools/content_writer.h"
 #include "text/tools/marker_scanner.h"

@@ -8,7 +8,7 @@
 #include "base/percent.h"
 #include "base/strings.h"
 #include "config/help.h"
-#include "engine/metrics.h"
+#include "engine/metrics/metrics.h"
 #include "server/http/admin/model_json.h"
 #include "server/http/admin/server_info.h"
 #include "server/http/admin/welcome.h"

@@ -5,7 +5,7 @@
 
 #include "base/strings.h"
 #include "config/help.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 
 namespace millrace {
 namespace {

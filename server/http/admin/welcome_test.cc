@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "server/http/all_protocols.h"
 #include "server/http/api/api.h"
 #include "server/http/scripted_engine_test_util.h"

@@ -7,8 +7,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/strings.h"
-#include "engine/tenant.h"
-#include "formats/json.h"
+#include "engine/request/tenant.h"
+#include "formats/json/json.h"
 
 namespace millrace {
 namespace {

@@ -1,7 +1,7 @@
 #include "server/http/api/http_message.h"
 
 #include "base/strings.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 namespace millrace {
 

@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "engine/trace.h"
+#include "engine/request/trace.h"
 #include "server/http/json/api_error.h"
 
 namespace millrace {

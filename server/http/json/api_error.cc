@@ -2,8 +2,8 @@
 
 #include "absl/strings/cord.h"
 #include "base/strings.h"
-#include "engine/error_field.h"
-#include "engine/request.h"
+#include "engine/request/error_field.h"
+#include "engine/request/request.h"
 #include "engine/start_rate.h"
 #include "server/http/json/json_writer.h"
 

@@ -12,12 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "config/settings.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 
 namespace millrace {
 
 // Parses a body, nested at most 128 deep; a prompt of a million token ids fits. InvalidArgument
-// as in formats/json.h, as an error of the API.
+// as in formats/json/json.h, as an error of the API.
 absl::StatusOr<Json> ParseJson(std::string_view text);
 // The same, with the keys of objects in their order.
 absl::StatusOr<OrderedJson> ParseOrdered(std::string_view text);

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "config/help.h"
-#include "engine/request_id.h"
+#include "engine/request/request_id.h"
 #include "server/http/api/api.h"
 #include "server/http/api/deferred_answer.h"
 #include "server/http/json/json_writer.h"

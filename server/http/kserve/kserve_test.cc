@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/http/endpoint_test_util.h"

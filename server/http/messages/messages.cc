@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "base/strings.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "server/http/json/json_writer.h"
 
 namespace millrace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "formats/exact_json.h"
-#include "formats/json.h"
+#include "formats/json/exact_json.h"
+#include "formats/json/json.h"
 
 namespace millrace {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "server/http/endpoint_test_util.h"
 
 namespace millrace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 namespace millrace {
 

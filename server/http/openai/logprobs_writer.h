@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "absl/types/span.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/http/openai/openai_request.h"
 
 namespace millrace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/http/json/json_reader.h"
 
 namespace millrace {

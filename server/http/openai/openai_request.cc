@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/sampling_table.h"
+#include "engine/request/sampling_table.h"
 #include "server/http/json/api_error.h"
 #include "server/http/json/json_reader.h"
 #include "server/http/json/neutral_fields.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/http/json/api_error.h"
 #include "server/http/openai/openai_request.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/exact_json.h"
+#include "formats/json/exact_json.h"
 #include "server/http/json/api_error.h"
 #include "server/http/openai/custom_tools.h"
 

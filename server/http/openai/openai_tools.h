@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/http/json/json_reader.h"
 
 namespace millrace {

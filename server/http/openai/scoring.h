@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 namespace millrace {
 

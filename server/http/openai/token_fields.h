@@ -2,7 +2,7 @@
 #ifndef MILLRACE_SERVER_HTTP_OPENAI_TOKEN_FIELDS_H_
 #define MILLRACE_SERVER_HTTP_OPENAI_TOKEN_FIELDS_H_
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/http/json/json_reader.h"
 
 namespace millrace {

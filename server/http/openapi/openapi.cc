@@ -10,7 +10,7 @@
 
 #include "base/strings.h"
 #include "config/help.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/http/openapi/openapi_schemas.h"
 
 namespace millrace {

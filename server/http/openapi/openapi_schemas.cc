@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "engine/sampling_table.h"
+#include "engine/request/sampling_table.h"
 #include "server/http/json/neutral_fields.h"
 #include "server/http/openai/openai_request.h"
 #include "server/http/openai/openai_tools.h"

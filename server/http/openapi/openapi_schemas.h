@@ -5,7 +5,7 @@
 //   "=kMaxPrompts"         the constant of that name
 //   "x-include": [names]   takes over the properties of the schemas "+Name", and of the tables of
 //   the
-//                          readers: "sampling" (engine/sampling_table.h), "neutral:chat"
+//                          readers: "sampling" (engine/request/sampling_table.h), "neutral:chat"
 //                          (neutral_fields.h)
 // A property of a request that is not required may also be null, and no other ones may come.
 // openapi_test.cc holds them to the readers: the fields that a reader looks for are those that its

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/http/api/http_message.h"
 
 namespace millrace {

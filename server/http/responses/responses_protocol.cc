@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "engine/request_id.h"
+#include "engine/request/request_id.h"
 #include "server/http/api/api.h"
 #include "server/http/json/json_writer.h"
 #include "server/http/openai/model_defaults.h"

@@ -8,8 +8,8 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/sampling_table.h"
-#include "formats/exact_json.h"
+#include "engine/request/sampling_table.h"
+#include "formats/json/exact_json.h"
 #include "server/http/json/api_error.h"
 #include "server/http/json/json_reader.h"
 #include "server/http/json/json_writer.h"

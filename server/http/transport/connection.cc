@@ -3,8 +3,8 @@
 #include <boost/asio/buffer.hpp>
 #include <utility>
 
-#include "engine/metrics.h"
-#include "engine/request_id.h"
+#include "engine/metrics/metrics.h"
+#include "engine/request/request_id.h"
 #include "server/guard/listen.h"
 
 namespace millrace {

@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "engine/tenant.h"
+#include "engine/request/tenant.h"
 #include "server/guard/body_budget.h"
 #include "server/guard/output_budget.h"
 #include "server/guard/socket_progress.h"

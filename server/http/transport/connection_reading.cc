@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "engine/request_id.h"
-#include "engine/tenant.h"
+#include "engine/request/request_id.h"
+#include "engine/request/tenant.h"
 #include "server/guard/listen.h"
 #include "server/http/json/api_error.h"
 #include "server/http/transport/connection.h"

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/tenant_budget.h"
-#include "engine/tenant.h"
-#include "engine/text_pool.h"
+#include "engine/request/tenant.h"
+#include "engine/text/text_pool.h"
 #include "server/guard/body_budget.h"
 #include "server/guard/output_budget.h"
 #include "server/http/api/api.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "engine/metrics.h"
-#include "engine/tenant.h"
+#include "engine/metrics/metrics.h"
+#include "engine/request/tenant.h"
 #include "server/http/endpoint_test_util.h"
 #include "server/http/transport/server_state.h"
 

@@ -11,8 +11,8 @@
 #include "absl/time/time.h"
 #include "base/strings.h"
 #include "config/help.h"
-#include "engine/request.h"
-#include "engine/request_id.h"
+#include "engine/request/request.h"
+#include "engine/request/request_id.h"
 #include "server/http/json/json_writer.h"
 
 namespace millrace {

@@ -1,0 +1,44 @@
+#include "engine/request/sampling_defaults.h"
+
+#include "base/strings.h"
+#include "engine/request/sampling_table.h"
+
+namespace millrace {
+
+absl::StatusOr<SamplingDefaults> MakeSamplingDefaults(const GenerationConfig& config,
+                                                      std::string_view source) {
+  SamplingDefaults defaults{.max_tokens = config.max_new_tokens};
+  absl::Status status;
+  ForEachSamplingField([&](const auto& field) {
+    if (field.config == nullptr) return;
+    const auto value = (config.*field.config).value_or(field.number.otherwise);
+    defaults.params.*field.params = value;
+    if (!field.number.Allows(value)) {
+      status.Update(absl::InvalidArgumentError(StrCat(source, ": ", field.number.name, ": is ",
+                                                      value, "; allowed: ", field.number.allowed)));
+    }
+  });
+  if (!status.ok()) return status;
+  return defaults;
+}
+
+void Apply(const SamplingDefaults& defaults, GenerateRequest* request) {
+  ForEachSamplingField(
+      [&](const auto& field) { request->*field.request = defaults.params.*field.params; });
+  request->default_max_tokens = defaults.max_tokens;
+}
+
+std::vector<std::pair<std::string_view, std::string>> NamedDefaults(
+    const SamplingDefaults& defaults) {
+  std::vector<std::pair<std::string_view, std::string>> named;
+  ForEachSamplingField([&](const auto& field) {
+    const auto value = defaults.params.*field.params;
+    if (value != field.number.otherwise) named.emplace_back(field.number.name, StrCat(value));
+  });
+  if (defaults.max_tokens.has_value()) {
+    named.emplace_back("max_tokens", StrCat(*defaults.max_tokens));
+  }
+  return named;
+}
+
+}  // namespace millrace

@@ -1,7 +1,0 @@
-// Compiled with AVX2 switched on: nothing here may instantiate code that other files share.
-#include "executors/cpu/kernel_sets.h"
-#include "executors/host/avx2_math.h"
-
-namespace millrace::cpu::avx2 {
-#include "executors/cpu/elementwise_simd.inc"
-}  // namespace millrace::cpu::avx2

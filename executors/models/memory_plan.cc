@@ -1,0 +1,45 @@
+#include "executors/models/memory_plan.h"
+
+#include <algorithm>
+#include <variant>
+
+namespace millrace {
+
+std::vector<int32_t> MemoryPlan::Divide(int64_t bytes) const {
+  std::vector<int32_t> blocks =
+      DivideState(state, bytes - spare_blocks * BytesOfABlockEach(state), use);
+  if (most_blocks.has_value()) {
+    for (int32_t& of_group : blocks) of_group = std::min(of_group, *most_blocks);
+  }
+  return blocks;
+}
+
+int64_t MemoryPlan::GroupBytes(int group) const {
+  const PagedState* const pages = state.Paged(group);
+  return pages != nullptr ? pages->block_bytes * (int64_t{num_blocks[group]} + spare_blocks)
+                          : std::get<SlotState>(state.groups[group]).bytes * use.max_num_seqs;
+}
+
+int64_t MemoryPlan::StateBytes() const {
+  int64_t bytes = 0;
+  for (int group = 0; group < state.num_groups(); ++group) bytes += GroupBytes(group);
+  return bytes;
+}
+
+int64_t MemoryPlan::MostStateBytes() const {
+  const int64_t spare = spare_blocks * BytesOfABlockEach(state);
+  return spare + (most_blocks.has_value() ? *most_blocks * BytesOfABlockEach(state)
+                                          : millrace::MostStateBytes(state, use));
+}
+
+int64_t MemoryPlan::LeastStateBytes() const {
+  int64_t bytes = (1 + spare_blocks) * BytesOfABlockEach(state);
+  for (const StateGroup& group : state.groups) {
+    if (const auto* const slots = std::get_if<SlotState>(&group)) {
+      bytes += slots->bytes * use.max_num_seqs;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace millrace

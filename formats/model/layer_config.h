@@ -1,0 +1,134 @@
+// The layers of a model as plain values: what each one computes, and its numbers.
+#ifndef MILLRACE_FORMATS_MODEL_LAYER_CONFIG_H_
+#define MILLRACE_FORMATS_MODEL_LAYER_CONFIG_H_
+
+#include <optional>
+#include <variant>
+
+#include "formats/model/rope_config.h"
+
+namespace millrace {
+
+// Which norms q and k pass before their rotation: none, one of each head's values, or one of all
+// heads' values together.
+enum class QkNorm { kNone, kHead, kWhole };
+
+// Grouped-query attention (arXiv:2305.13245) with a softmax over all scores.
+struct SoftmaxAttention {
+  int heads = 0;
+  int kv_heads = 0;     // divides heads
+  int head_size = 0;    // heads * head_size need not be the hidden size
+  double scale = 0;     // of the scores, > 0
+  double soft_cap = 0;  // of the scores; 0: none
+  int window = 0;  // a token sees itself and the window - 1 before it, in encoders as many behind
+                   // it, too; 0: all
+  std::optional<RopeConfig> rope;  // nothing: q and k are not rotated
+  bool qkv_bias = false;
+  bool output_bias = false;  // of attn_output
+  // Each head has a logit, blk.N.attn_sinks.weight, that joins its softmax's denominator and has no
+  // value (gpt-oss; the idea is StreamingLLM's, arXiv:2309.17453).
+  bool sinks = false;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool fused_qkv = false;  // q, k and v are one tensor, blk.N.attn_qkv.weight
+};
+
+// How a gated linear joins its two factors:
+enum class GateFunction {
+  kSilu,      // silu(gate) * up, with silu(x) = x / (1 + exp(-x))
+  kGeluTanh,  // gelu(gate) * up, GELU as approximated by its tanh, x / 2 * (1 + tanh(sqrt(2 / pi) *
+              // (x + 0.044715 x^3))) (arXiv:1606.08415)
+  kClampedSwish,  // g / (1 + exp(-1.702 g)) * (u + 1), where g is the gate, at most 7, and u is up,
+                  // within -7 and 7 (gpt-oss, arXiv:2508.10925)
+  kGelu,          // gelu(gate) * up, with gelu(x) = x / 2 * (1 + erf(x / sqrt(2))) (ModernBERT,
+                  // arXiv:2412.13663)
+};
+
+// The gate's function of gate and up, and then down.
+struct GatedFeedForward {
+  int size = 0;
+  GateFunction function = GateFunction::kSilu;
+  bool fused_gate_up = false;  // the gate's rows and then up's are one tensor, blk.N.ffn_up.weight
+  bool biases = false;         // of gate, up and down
+};
+
+// gelu(up) and then down, both with biases (BERT).
+struct GeluFeedForward {
+  int size = 0;
+};
+
+// The router of a mixture. Each token goes to the `chosen` experts (num_experts_per_tok in Hugging
+// Face's configs) with the highest scores; of equal scores the expert that comes first is chosen. A
+// score is computed from the expert's logit.
+struct RouterConfig {
+  enum class Scores {
+    kSoftmax,  // over the logits of all experts; with `renormalize`, that is the softmax over the
+               // logits of the chosen ones (Mixtral, arXiv:2401.04088)
+    kSigmoid,  // of each logit (DeepSeek-V3, arXiv:2412.19437)
+  };
+
+  int experts = 0;
+  int chosen = 0;
+  Scores scores = Scores::kSoftmax;
+  bool renormalize = false;  // the chosen experts' scores are divided by their sum
+  double factor = 1;         // of the scores, after that
+  // The experts form `groups` groups of equal size. Only experts of the `chosen_groups` best groups
+  // can be chosen; a group's rank is the sum of its two highest scores (DeepSeek-V3; n_group and
+  // topk_group).
+  int groups = 1;
+  int chosen_groups = 1;
+  bool bias = false;  // of the logits, blk.N.ffn_gate_inp.bias
+  // blk.N.exp_probs_b.bias (Hugging Face: e_score_correction_bias) is added to the scores when
+  // experts are chosen, and not to the scores that their outputs are multiplied by.
+  bool correction = false;
+
+  bool operator==(const RouterConfig&) const = default;
+};
+
+// A mixture of experts (arXiv:1701.06538): the sum of the chosen experts' outputs, each times its
+// score. Experts are gated networks, with tensors of their own: blk.N.ffn_gate.E.weight and so on.
+struct ExpertsFeedForward {
+  int size = 0;  // of an expert
+  RouterConfig router;
+  GateFunction function = GateFunction::kSilu;
+  bool biases = false;  // of each expert's gate, up and down
+  // The width of the shared expert, a gated network that every token passes; 0 for none. With
+  // `shared_gate` its output is multiplied by the sigmoid of a linear with one output,
+  // blk.N.ffn_gate_inp_shexp.
+  int shared_size = 0;
+  bool shared_gate = false;
+};
+
+// Where a layer norms its two blocks, attention and the feed-forward network.
+enum class NormPlacement {
+  kPre,       // what a block reads (Llama)
+  kOutput,    // what a block adds to the residual (OLMo 2)
+  kSandwich,  // both (Gemma, GLM-4)
+  kPost,      // the sum of the residual and what a block adds (BERT)
+};
+inline bool NormsInput(NormPlacement norms) {
+  return norms == NormPlacement::kPre || norms == NormPlacement::kSandwich;
+}
+inline bool NormsOutput(NormPlacement norms) {
+  return norms == NormPlacement::kOutput || norms == NormPlacement::kSandwich;
+}
+
+struct LayerConfig {
+  std::variant<SoftmaxAttention> attention;
+  std::variant<GatedFeedForward, GeluFeedForward, ExpertsFeedForward> feed_forward;
+  NormPlacement norms = NormPlacement::kPre;
+
+  // Return alternatives by name, for families, which know their layers. Others visit the variants.
+  const SoftmaxAttention& softmax() const { return std::get<SoftmaxAttention>(attention); }
+  SoftmaxAttention& softmax() { return std::get<SoftmaxAttention>(attention); }
+  GatedFeedForward& gated() { return std::get<GatedFeedForward>(feed_forward); }
+
+  // Returns the columns of the feed-forward network's down projection; in a mixture, those of one
+  // expert's.
+  int ffn_size() const {
+    return std::visit([](const auto& ffn) { return ffn.size; }, feed_forward);
+  }
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_MODEL_LAYER_CONFIG_H_

@@ -1,0 +1,128 @@
+#include "formats/twins/family_twin_tensors.h"
+
+#include <cstdlib>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "base/strings.h"
+#include "formats/twins/tensor_test_util.h"
+
+namespace millrace {
+namespace {
+
+std::string Replaced(const std::string& text, std::string_view from, std::string_view to) {
+  const size_t at = text.find(from);
+  if (at == text.npos) std::abort();
+  return StrCat(text.substr(0, at), to, text.substr(at + from.size()));
+}
+
+const TwinTensor& Named(const std::vector<TwinTensor>& tensors, const std::string& name) {
+  for (const TwinTensor& tensor : tensors) {
+    if (tensor.name == name) return tensor;
+  }
+  std::abort();
+}
+
+// Groups of as many rows as `gate` and `up` have in each of `groups`, which are one for a matrix.
+TwinTensor Joined(const TwinTensor& gate, const TwinTensor& up, size_t groups, GateOrder order) {
+  TwinTensor joined = gate;
+  const size_t rank_of_rows = groups > 1 ? 1 : 0;
+  const size_t rows = gate.shape[rank_of_rows];
+  const size_t row = gate.values.size() / groups / rows;
+  joined.shape[rank_of_rows] *= 2;
+  joined.values.clear();
+  for (size_t group = 0; group < groups; ++group) {
+    for (size_t i = 0; i < 2 * rows; ++i) {
+      const bool turns = order == GateOrder::kTurns;
+      const bool is_up = turns ? i % 2 == 1 : i >= rows;
+      const size_t from = group * rows + (turns ? i / 2 : i % rows);
+      const std::vector<float>& values = is_up ? up.values : gate.values;
+      joined.values.insert(joined.values.end(), values.begin() + from * row,
+                           values.begin() + (from + 1) * row);
+    }
+  }
+  return joined;
+}
+
+// [experts, rows, columns] to [experts, columns, rows].
+TwinTensor Transposed(const TwinTensor& tensor) {
+  TwinTensor transposed = tensor;
+  std::swap(transposed.shape[1], transposed.shape[2]);
+  const size_t rows = tensor.shape[1];
+  const size_t columns = tensor.shape[2];
+  for (size_t i = 0; i < tensor.values.size(); ++i) {
+    const size_t expert = i / (rows * columns);
+    const size_t row = i / columns % rows;
+    transposed.values[(expert * columns + i % columns) * rows + row] = tensor.values[i];
+  }
+  return transposed;
+}
+
+// The codes and scales of a tensor in MXFP4.
+std::vector<TwinTensor> CodesAndScales(const TwinTensor& tensor) {
+  constexpr size_t kBlockBytes = 17;
+  const std::string bytes = EncodeTensor(TensorType::kMxfp4, tensor.values);
+  TwinTensor codes{Replaced(tensor.name, ".weight", ".blocks"), TensorType::kU8, tensor.shape, {}};
+  codes.shape[2] /= 32;
+  TwinTensor scales{Replaced(tensor.name, ".weight", ".scales"), TensorType::kU8, codes.shape, {}};
+  codes.shape.push_back(16);
+  for (size_t block = 0; block < bytes.size(); block += kBlockBytes) {
+    scales.values.push_back(static_cast<uint8_t>(bytes[block]));
+    const auto code = [&](int element) {
+      const uint8_t both = bytes[block + 1 + element % 16];
+      return element < 16 ? both & 15 : both >> 4;
+    };
+    for (int i = 0; i < 32; i += 2) {
+      codes.values.push_back(static_cast<float>(code(i) | code(i + 1) << 4));
+    }
+  }
+  return {codes, scales};
+}
+
+}  // namespace
+
+std::vector<TwinTensor> StackExperts(const std::vector<TwinTensor>& tensors) {
+  std::vector<TwinTensor> stacked;
+  for (const TwinTensor& tensor : tensors) {
+    const StackedName name = StackedNameOf(tensor.name);
+    if (name.tensors.empty()) {
+      stacked.push_back(tensor);
+      continue;
+    }
+    if (name.expert == "0") {
+      stacked.push_back({name.tensors[0], tensor.type, tensor.shape, {}});
+      stacked.back().shape.insert(stacked.back().shape.begin(), 0);
+    }
+    for (TwinTensor& made : stacked) {
+      if (made.name != name.tensors[0]) continue;
+      ++made.shape[0];
+      made.values.insert(made.values.end(), tensor.values.begin(), tensor.values.end());
+    }
+  }
+  return stacked;
+}
+
+std::vector<TwinTensor> JoinGateAndUp(const std::vector<TwinTensor>& stacked, GateOrder order) {
+  std::vector<TwinTensor> joined;
+  for (TwinTensor tensor : stacked) {
+    const bool experts = tensor.name.find("_exps.") != tensor.name.npos;
+    const bool shared = tensor.name.ends_with("_shexp.weight");
+    if ((experts || shared) && tensor.name.find(".ffn_up_") != tensor.name.npos) continue;
+    if ((experts || shared) && tensor.name.find(".ffn_gate_") != tensor.name.npos) {
+      const TwinTensor& up = Named(stacked, Replaced(tensor.name, "ffn_gate_", "ffn_up_"));
+      tensor = Joined(tensor, up, experts ? tensor.shape[0] : 1, order);
+      tensor.name = Replaced(tensor.name, "ffn_gate_", "ffn_gate_up_");
+    }
+    if (experts && tensor.type == TensorType::kMxfp4) {
+      for (TwinTensor& part : CodesAndScales(tensor)) joined.push_back(std::move(part));
+    } else if (experts && order == GateOrder::kTurns && tensor.shape.size() == 3) {
+      joined.push_back(Transposed(tensor));
+    } else {
+      joined.push_back(std::move(tensor));
+    }
+  }
+  return joined;
+}
+
+}  // namespace millrace

@@ -1,0 +1,10 @@
+// Instances of grouped_kernel.cuh; see grouped_instances.h.
+#include "kernels/gemm/sm90/grouped/grouped_launch.cuh"
+
+namespace millrace::kernels::sm90 {
+
+cudaError_t LaunchGroupedInt4Affine(const GroupedLinearArgs& args, cudaStream_t stream) {
+  return LaunchGroupedKind<GroupedKind::kInt4Affine, NoDelay>(args, stream);
+}
+
+}  // namespace millrace::kernels::sm90
