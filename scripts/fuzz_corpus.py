@@ -16,12 +16,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # The sources whose string literals make a target's dictionary.
 SOURCES = {
-    "formats_gguf": ["formats/gguf*.cc", "formats/families/*.cc", "formats/families/hf_names.cc"],
-    "formats_safetensors": ["formats/safetensors*.cc"],
+    "formats_gguf": ["formats/gguf_model.cc", "formats/gguf/*.cc", "formats/tokenizers/gguf_*.cc", "formats/families/*.cc"],
+    "formats_safetensors": ["formats/huggingface/safetensors*.cc"],
     "formats_folder": ["formats/folder_text.cc", "formats/generation_config.cc", "formats/huggingface/safetensors_folder.cc", "formats/tokenizers/tokenizer_json.cc"],
-    "formats_hf_config": ["formats/hf_*.cc", "formats/families/*.cc", "formats/model/rope_config.cc"],
+    "formats_hf_config": ["formats/huggingface/hf_*.cc", "formats/families/*.cc", "formats/model/rope_config.cc"],
     "text_template": ["text/jinja/*.cc"],
-    "text_tokenizer": ["formats/tokenizer_*.cc", "text/tokenizer/normalizer.cc"],
+    "text_tokenizer": ["formats/tokenizers/tokenizer_*.cc", "text/tokenizer/normalizer.cc"],
     "text_vocabulary": ["formats/tokenizers/sentencepiece_model.cc", "formats/tokenizers/tekken.cc"],
     "text_grammar": ["text/grammar/*.cc"],
     "text_tools": ["text/tools/*.cc"],

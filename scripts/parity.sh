@@ -47,7 +47,7 @@ make_reference model "$MODEL"
 for file in "$made"/*; do
   case $file in
     *.h) committed=text/tokenizer/${file##*/} ;;
-    *.inc) committed=formats/${file##*/} ;;
+    *.inc) committed=formats/tensors/${file##*/} ;;
     *) committed=tests/reference/${file##*/} ;;
   esac
   if "$python" tests/reference/same_reference.py "$file" "$committed"; then

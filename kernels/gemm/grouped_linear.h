@@ -1,9 +1,9 @@
 // Grouped linears: rows of tokens that belong to groups (a mixture's experts), each group with a
 // weight of its own, in BF16, FP8 and four bits; with one group it is a linear with four-bit
 // weights. The kernels are for sm_90a (kernel_table.h: kGroupedLinear), and there are two of them.
-// With tiles of up to 64 rows (sm90/grouped_kernel.cuh) rows may lie anywhere: it gathers them.
-// With tiles of kPromptTile rows (sm90/prompt_kernel.cuh), for prompts, and with four bits, at any
-// number of rows, they lie sorted by group. A mixture's layer is then
+// With tiles of up to 64 rows (sm90/grouped/grouped_kernel.cuh) rows may lie anywhere: it gathers
+// them. With tiles of kPromptTile rows (sm90/grouped/prompt_kernel.cuh), for prompts, and with four
+// bits, at any number of rows, they lie sorted by group. A mixture's layer is then
 //
 //   LaunchQuantize of x (FP8), then LaunchGatherRows with `order`: x in the order of the groups
 //   gate and up with sorted_input and sorted_output, slots 1 and `tokens` the number of pairs
@@ -68,8 +68,8 @@ enum class GroupedGate : uint8_t {
 
 // How the product is divided. None of it changes a bit of the result.
 struct GroupedConfig {
-  // 8, 16, 32, 64 or kPromptTile: GroupedRows::tile_rows; kWideTokens (sm90/dense_tiles.h) for
-  // four bits alone.
+  // 8, 16, 32, 64 or kPromptTile: GroupedRows::tile_rows; kWideTokens (sm90/grouped/dense_tiles.h)
+  // for four bits alone.
   int tile_tokens;
   int stages;  // of the pipeline, at least 4; fewer where they do not fit
   int ctas;    // at most; the SMs that they fill also choose a dense linear's kernel
@@ -123,7 +123,8 @@ struct GroupedLinearArgs {
 
 // Returns the most rows for which DefaultGroupedConfig chooses tiles of up to `tile_tokens`, at
 // most 64: a tile should hold the rows of nearly every group, about twice as many as one has on
-// average, but of a single group all. For groups in four bits sm90/group_tiles.h chooses instead.
+// average, but of a single group all. For groups in four bits sm90/grouped/group_tiles.h chooses
+// instead.
 constexpr int64_t MostGroupedPairs(int groups, int tile_tokens) {
   return groups == 1 ? tile_tokens : int64_t{tile_tokens} * groups / 2;
 }

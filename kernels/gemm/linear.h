@@ -1,6 +1,6 @@
 // Linear layers: y[tokens][rows] = x[tokens][stride] . W[rows][stride]^T, summed in fp32. On Hopper
-// products of few tokens may run on our own kernels (sm90/skinny_linear.h, sm90/wide_linear.h,
-// sm90/block_linear.h), all others run through cuBLASLt.
+// products of few tokens may run on our own kernels (sm90/dense/skinny_linear.h,
+// sm90/dense/wide_linear.h, sm90/dense/block_linear.h), all others run through cuBLASLt.
 //
 // A LinearPlanner chooses a config (gemm_desc.h) for each product and range of tokens when a model
 // is loaded: the measured one where it has been told of one (Learn), the table's (gemm_table.h), or

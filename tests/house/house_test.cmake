@@ -54,7 +54,7 @@ millrace_library(NAME server_grpc SRCS grpc/service.cc DEPS base gRPC::grpc++)
 millrace_executable(NAME millraced SRCS main.cc DEPS server_grpc scheduler executors)\n")
   file(WRITE "${tree}/server/grpc/service.cc"
        "#include <grpcpp/grpcpp.h>\n#include \"base/log.h\"\n#include \"proto/millrace/v1/inference.pb.h\"\n")
-  file(WRITE "${tree}/server/main.cc" "#include \"executors/executor.h\"\n#include \"executors/factory.h\"\n")
+  file(WRITE "${tree}/server/main.cc" "#include \"executors/device_spec.h\"\n#include \"executors/factory.h\"\n")
 
   while(arg_WRITE)
     list(POP_FRONT arg_WRITE file text)
@@ -137,7 +137,10 @@ house_case(forbidden_include_of_a_sibling
            EXPECT "executors/cpu/ may not see executors/torch/" "executors/cpu/cpu.cc:3")
 house_case(executors_name_no_architecture
            WRITE executors/cuda/weights/weights.cc "#include \"kernels/gemm/sm90/grouped/grouped_shape.cuh\""
-           EXPECT "executors/cuda/ may not see kernels/gemm/ but for what cmake/Folders.cmake lists: executors/cuda/weights/weights.cc:1")
+           EXPECT "executors/cuda/weights/ may not see kernels/gemm/sm90/grouped/ but for what cmake/Folders.cmake lists: executors/cuda/weights/weights.cc:1")
+house_case(a_folder_inside_sees_nothing_above_it
+           WRITE executors/cuda/weights/weights.cc "#include \"executors/cuda/cuda_ops.h\""
+           EXPECT "executors/cuda/weights/ may not see executors/cuda/ but for what cmake/Folders.cmake lists: executors/cuda/weights/weights.cc:1")
 house_case(server_sees_the_factory_only
            WRITE server/main.cc "#include \"executors/cpu/cpu.h\""
            EXPECT "server/ may not see executors/cpu/ but for what cmake/Folders.cmake lists: server/main.cc:3")
