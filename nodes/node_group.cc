@@ -126,7 +126,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
     SetFailure(
         absl::UnavailableError(StrCat("node ", node(), " of ", size(), " failed: ", why.message())),
         /*own=*/true);
-    WaitUntilTold();  // the process may end at once
+    FlushOutboxes();  // the process may end at once
   }
 
   void OnFailure(std::function<void(const absl::Status& why)> on_failure) override {
@@ -159,7 +159,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
       ending_ = true;
     }
     if (failed) {
-      WaitUntilTold();
+      FlushOutboxes();
       return;
     }
     changed_.notify_all();
@@ -412,12 +412,13 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
     }
   }
 
-  // Does what `stop` asks for, whatever the threads that load the model wait for.
-  void HeedStop() {
+  // Ends or leaves the group once `stop` returns true, also while the threads that load the model
+  // wait.
+  void HandleStop() {
     {
       const std::lock_guard lock(mutex_);
-      if (in_order() || serving_ || heeded_stop_) return;
-      heeded_stop_ = true;
+      if (in_order() || serving_ || stop_handled_) return;
+      stop_handled_ = true;
     }
     if (node() == 0) {
       End();
@@ -453,7 +454,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
         SetFailure(absl::UnavailableError(
             StrCat(Describe(silent), " has sent nothing for ", ToSeconds(options_.silence), " s")));
       } else if (stop_()) {
-        HeedStop();
+        HandleStop();
       }
       lock.lock();
     }
@@ -474,8 +475,8 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
     if (!own && options_.on_failure) options_.on_failure(why);
   }
 
-  // After a failure: waits until the other nodes were told of it.
-  void WaitUntilTold() {
+  // After a failure: sends what is left in the outboxes, and waits until the other nodes have it.
+  void FlushOutboxes() {
     for (Peer& peer : peers_) peer.outbox.Close();
     WaitUntilClosed(kFailureGrace);
   }
@@ -502,7 +503,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
   bool ended_ = false;   // node 0 has ended in order
   bool ending_ = false;  // this node does
   bool serving_ = false;
-  bool heeded_stop_ = false;
+  bool stop_handled_ = false;
   bool stopping_ = false;
 
   std::mutex callback_mutex_;  // held during callbacks

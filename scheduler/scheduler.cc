@@ -200,7 +200,7 @@ void Scheduler::Force(SequenceId id, absl::Span<const Token> tokens, SteadyTime 
     // A row in flight is about to sample it.
     SetLateMask(sequence, OnlyToken(token, options_.limits.vocab_size));
     --sequence.tokens_in_flight;
-    ++sequence.foreseen;
+    ++sequence.forced_in_flight;
   }
   if (reason) {
     event.end = End(sequence, *reason, absl::OkStatus(), now);
@@ -278,8 +278,8 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
                           std::vector<TokenEvent>* events) {
   Sequence& sequence = *row.sequence;
   --sequence.rows_in_flight;
-  const bool foreseen = row.samples && sequence.foreseen > 0;
-  if (row.samples) --(foreseen ? sequence.foreseen : sequence.tokens_in_flight);
+  const bool forced = row.samples && sequence.forced_in_flight > 0;
+  if (row.samples) --(forced ? sequence.forced_in_flight : sequence.tokens_in_flight);
   if (sequence.ended) return;
   if (!row_result.status.ok()) return FailGroup(sequence, row_result.status, now, events);
 
@@ -294,7 +294,7 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
   if (sequence.slot && options_.prefix_caching) PublishBlocks(sequence, row.end);
 
   std::optional<EndReason> reason;
-  if (foreseen) return;  // Force has told of it.
+  if (forced) return;  // Force has returned its event.
   if (row.samples) {
     reason = TakeToken(sequence, result.tokens[sampled].token, now);
   } else if (row.end == sequence.max_size) {
@@ -394,7 +394,7 @@ void Scheduler::LeaveSlot(Sequence& sequence) {
   sequence.slot.reset();
   --sequence.tenant->running;
   pools_.ReleaseAll(sequence);
-  sequence.blocks_told = 0;
+  sequence.blocks_sent = 0;
   sequence.computed = 0;
   sequence.prompt_step = 0;
   if (sequence.group == nullptr) return;

@@ -167,14 +167,14 @@ class Scheduler {
   int32_t BlocksFor(int32_t positions) const { return options_.limits.state.BlocksFor(positions); }
   int32_t BlocksToGrow(const Sequence& sequence, int pool) const;
   int32_t BlocksToDecode(const Sequence& sequence) const;
-  void Promise(const Sequence& sequence, int32_t sign, BlockCounts& promised) const;
+  void Reserve(const Sequence& sequence, int32_t sign, BlockCounts& reserved) const;
 
   void RankTenants();
   bool IsOver(const TenantAccount& tenant, int64_t held, int64_t total) const;
   bool HoldsTooMuch(const TenantAccount& tenant, const BlockCounts& more) const;
   void AdmitWithinShares(Draft& draft);
-  Sequence* MakeRoom(Draft& draft, BlockCounts& promised, CachedPrefix& prefix);
-  Sequence* FindVictim(const Sequence& sequence, const BlockCounts& promised) const;
+  Sequence* MakeRoom(Draft& draft, BlockCounts& reserved, CachedPrefix& prefix);
+  Sequence* FindVictim(const Sequence& sequence, const BlockCounts& reserved) const;
   void BeginBudget(Draft& draft);
   void PlanRunning(Draft& draft);
   void Admit(Draft& draft);
@@ -188,12 +188,12 @@ class Scheduler {
   void UnparkReady();
   bool WaitsForGroup(const Sequence& sequence, const Sequence* donor) const;
   std::optional<CachedPrefix> FitBlocks(Sequence& sequence, const Sequence* donor,
-                                        const BlockCounts& promised);
+                                        const BlockCounts& reserved);
   int32_t FitWindows(const Sequence& sequence, const Draft& draft) const;
-  bool Lacks(const Sequence& sequence, int pool, const BlockCounts& promised) const {
-    return sequence.blocks_missing[pool] > pools_.available(pool) - promised[pool];
+  bool Lacks(const Sequence& sequence, int pool, const BlockCounts& reserved) const {
+    return sequence.blocks_missing[pool] > pools_.available(pool) - reserved[pool];
   }
-  bool LacksBlocks(const Sequence& sequence, const BlockCounts& promised) const;
+  bool LacksBlocks(const Sequence& sequence, const BlockCounts& reserved) const;
   bool HistoryFits(const Sequence& sequence, const StepPlan& plan) const;
   size_t MostCached(const Sequence& sequence) const;
   CachedPrefix FindPrefix(const Sequence& sequence, const Sequence* donor) const;

@@ -14,7 +14,7 @@ struct Scheduler::Draft {
   int32_t budget = 0;         // input tokens left
   int32_t decodes_ahead = 0;  // running sequences still to be visited that decode: a token each
   int32_t blocks_ahead = 0;   // that these need of each pool in this step
-  BlockCounts promised = {};  // what running sequences will want soon: not for newcomers
+  BlockCounts reserved = {};  // that running sequences will soon need: not for new ones
 };
 
 }  // namespace millrace

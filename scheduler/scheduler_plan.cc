@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 // How long before the end of a step the next one is planned: the executor has to prepare it, and
-// steps end earlier than foreseen.
+// steps end earlier than estimated.
 constexpr Duration kLeastAhead = std::chrono::milliseconds(10);
 constexpr int kShareAhead = 4;  // of the step's time
 
@@ -29,7 +29,7 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   Draft draft{.step = in_flight_[id % kMaxStepsInFlight],
               .budget = options_.limits.max_num_batched_tokens};
   draft.plan.id = id;
-  draft.promised.resize(pools_.size());
+  draft.reserved.resize(pools_.size());
   draft.plan.rows.reserve(running_.size());
   draft.step.id = id;
   draft.step.rows.clear();
@@ -67,9 +67,10 @@ int32_t Scheduler::BlocksToDecode(const Sequence& sequence) const {
   return BlocksFor(sequence.computed + sequence.num_ready()) - sequence.tables.length();
 }
 
-// Adds to what is promised, or takes from it, what the sequence will want before long.
-void Scheduler::Promise(const Sequence& sequence, int32_t sign, BlockCounts& promised) const {
-  for (int i = 0; i < pools_.size(); ++i) promised[i] += sign * BlocksToGrow(sequence, i);
+// Adds the blocks that the sequence will soon need to `reserved`, or with a `sign` of -1 subtracts
+// them.
+void Scheduler::Reserve(const Sequence& sequence, int32_t sign, BlockCounts& reserved) const {
+  for (int i = 0; i < pools_.size(); ++i) reserved[i] += sign * BlocksToGrow(sequence, i);
 }
 
 // Of prompts that wait it counts those that could begin, cached parts too.
@@ -115,9 +116,9 @@ void Scheduler::PlanRunning(Draft& draft) {
                                  sequence.computed);
     }
     num_tokens = FreeBlocksFor(i, num_tokens, draft);
-    if (sequence.blocks_told == 0 && !HistoryFits(sequence, draft.plan)) num_tokens = 0;
+    if (sequence.blocks_sent == 0 && !HistoryFits(sequence, draft.plan)) num_tokens = 0;
     if (num_tokens > 0) AddRow(sequence, num_tokens, draft);
-    Promise(sequence, 1, draft.promised);
+    Reserve(sequence, 1, draft.reserved);
   }
 }
 
@@ -221,7 +222,7 @@ void Scheduler::Admit(Draft& draft) {
     }
     const bool whole = options_.limits.whole_sequences();
     if (whole && sequence.num_ready() > draft.budget) return;
-    const std::optional<CachedPrefix> prefix = FitBlocks(sequence, donor, draft.promised);
+    const std::optional<CachedPrefix> prefix = FitBlocks(sequence, donor, draft.reserved);
     if (!prefix.has_value() || !HistoryFits(sequence, draft.plan)) return;
     const int32_t start =
         prefix->tables.length() * options_.limits.block_size() + prefix->partial_positions;
@@ -230,7 +231,7 @@ void Scheduler::Admit(Draft& draft) {
     TakeSlot(sequence, *prefix, /*shared=*/donor != nullptr, draft.plan);
     const int32_t wanted = FitWindows(sequence, draft);
     AddRow(sequence, std::max(budget_.Allow(wanted, sequence.computed), 1), draft);
-    Promise(sequence, 1, draft.promised);
+    Reserve(sequence, 1, draft.reserved);
     waiting_.Settle();
   }
 }
@@ -242,7 +243,7 @@ int32_t Scheduler::FitWindows(const Sequence& sequence, const Draft& draft) cons
   for (int i = 0; i < pools_.size(); ++i) {
     if (!pools_.has_window(i)) continue;
     const int32_t blocks =
-        sequence.tables.length() + std::max(pools_.available(i) - draft.promised[i], 0);
+        sequence.tables.length() + std::max(pools_.available(i) - draft.reserved[i], 0);
     tokens = std::min(tokens, blocks * options_.limits.block_size() - sequence.computed);
   }
   return tokens;
@@ -255,22 +256,22 @@ bool Scheduler::HistoryFits(const Sequence& sequence, const StepPlan& plan) cons
                                                 static_cast<size_t>(options_.limits.max_model_len);
 }
 
-bool Scheduler::LacksBlocks(const Sequence& sequence, const BlockCounts& promised) const {
+bool Scheduler::LacksBlocks(const Sequence& sequence, const BlockCounts& reserved) const {
   if (sequence.blocks_missing.empty()) return false;  // it was not looked at yet
   for (int i = 0; i < pools_.size(); ++i) {
-    if (Lacks(sequence, i, promised)) return true;
+    if (Lacks(sequence, i, reserved)) return true;
   }
   return false;
 }
 
 // Returns what the cache or the donor has of the sequence if all of its tokens and a block of new
-// ones fit beside the promised, else nothing. While the first in the queue is blocked, it is looked
-// up again only when more blocks are available or the next of its prefix has been published.
+// ones fit beside the reserved blocks, else nothing. While the first in the queue is blocked, it is
+// looked up again only when more blocks are available or the next of its prefix has been published.
 std::optional<CachedPrefix> Scheduler::FitBlocks(Sequence& sequence, const Sequence* donor,
-                                                 const BlockCounts& promised) {
+                                                 const BlockCounts& reserved) {
   const size_t found = sequence.blocks_found;
   const bool more_cached = found < MostCached(sequence) && pools_.HasBlock(sequence, found);
-  if (!more_cached && LacksBlocks(sequence, promised)) return std::nullopt;
+  if (!more_cached && LacksBlocks(sequence, reserved)) return std::nullopt;
 
   CachedPrefix prefix = FindPrefix(sequence, donor);
   sequence.blocks_found = prefix.tables.length();
@@ -278,7 +279,7 @@ std::optional<CachedPrefix> Scheduler::FitBlocks(Sequence& sequence, const Seque
   for (int i = 0; i < pools_.size(); ++i) {
     sequence.blocks_missing[i] = BlocksToGrow(sequence, i) - pools_.CountHeld(i, prefix);
   }
-  if (LacksBlocks(sequence, promised)) return std::nullopt;
+  if (LacksBlocks(sequence, reserved)) return std::nullopt;
   return prefix;
 }
 
@@ -343,7 +344,7 @@ void Scheduler::AddStart(const Sequence& sequence, StepPlan& plan) {
 
 void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
   StepPlan& plan = draft.plan;
-  if (sequence.blocks_told == 0) AddStart(sequence, plan);
+  if (sequence.blocks_sent == 0) AddStart(sequence, plan);
   StepRow row{.slot = *sequence.slot, .start = sequence.computed, .num_tokens = num_tokens};
   row.second_type = sequence.second_type;
 
@@ -359,9 +360,9 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
   const int32_t end = sequence.computed + num_tokens;
   while (sequence.tables.length() < BlocksFor(end)) pools_.Extend(sequence);
   row.blocks.begin = static_cast<int32_t>(plan.blocks.size());
-  pools_.AddBlocks(sequence, sequence.blocks_told, plan.blocks);
+  pools_.AddBlocks(sequence, sequence.blocks_sent, plan.blocks);
   row.blocks.end = static_cast<int32_t>(plan.blocks.size());
-  sequence.blocks_told = sequence.tables.length();
+  sequence.blocks_sent = sequence.tables.length();
 
   PlannedRow planned{.sequence = &sequence, .slot = row.slot, .end = end};
   AddLogits(sequence, num_tokens, row, planned, plan);

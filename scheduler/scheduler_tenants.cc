@@ -41,16 +41,16 @@ bool Scheduler::HoldsTooMuch(const TenantAccount& tenant, const BlockCounts& mor
 void Scheduler::AdmitWithinShares(Draft& draft) {
   // A whole text needs a step with room for it: Admit sees to that.
   if (!waiting_.is_shared() || waiting_.empty() || options_.limits.whole_sequences()) return;
-  BlockCounts promised(pools_.size());  // to all that run
-  for (const Sequence* other : running_) Promise(*other, 1, promised);
+  BlockCounts reserved(pools_.size());  // for all that run
+  for (const Sequence* other : running_) Reserve(*other, 1, reserved);
   int32_t tokens = 0;
   CachedPrefix prefix;
-  while (Sequence* const sequence = MakeRoom(draft, promised, prefix)) {
+  while (Sequence* const sequence = MakeRoom(draft, reserved, prefix)) {
     // A sequence that shares another's last block needs a row in the plan that copies it: Admit
     // sees to that.
     if (FindDonor(*sequence) != nullptr) return;
     TakeSlot(*sequence, prefix, /*shared=*/false, draft.plan);
-    Promise(*sequence, 1, promised);
+    Reserve(*sequence, 1, reserved);
     tokens += sequence->num_ready();
     if (tokens >= draft.budget) return;
   }
@@ -61,7 +61,7 @@ void Scheduler::AdmitWithinShares(Draft& draft) {
 // it in the queue, or they would be admitted in its place. Before rows are planned, since who has a
 // row in a step cannot be preempted in it. Returns it, and the prefix that it begins with, if there
 // is room for it within that share, else null.
-Sequence* Scheduler::MakeRoom(Draft& draft, BlockCounts& promised, CachedPrefix& prefix) {
+Sequence* Scheduler::MakeRoom(Draft& draft, BlockCounts& reserved, CachedPrefix& prefix) {
   while (!waiting_.empty() && WaitsForGroup(waiting_.first(), FindDonor(waiting_.first()))) {
     Park(waiting_.first());
   }
@@ -74,27 +74,27 @@ Sequence* Scheduler::MakeRoom(Draft& draft, BlockCounts& promised, CachedPrefix&
   const Sequence* const donor = FindDonor(sequence);
 
   while (true) {
-    std::optional<CachedPrefix> found = FitBlocks(sequence, donor, promised);
+    std::optional<CachedPrefix> found = FitBlocks(sequence, donor, reserved);
     if (HoldsTooMuch(tenant, sequence.blocks_missing)) return nullptr;
     if (!free_slots_.empty() && found.has_value()) {
       prefix = *std::move(found);
       return &sequence;
     }
-    Sequence* const victim = FindVictim(sequence, promised);
+    Sequence* const victim = FindVictim(sequence, reserved);
     if (victim == nullptr) return nullptr;
-    Promise(*victim, -1, promised);
+    Reserve(*victim, -1, reserved);
     Preempt(*victim, draft);
   }
 }
 
 // Returns the last running sequence that goes behind this one in the queue and whose tenant is over
 // its share of what this one lacks, or null.
-Sequence* Scheduler::FindVictim(const Sequence& sequence, const BlockCounts& promised) const {
+Sequence* Scheduler::FindVictim(const Sequence& sequence, const BlockCounts& reserved) const {
   const bool lacks_slot = free_slots_.empty();
   const auto is_over = [&](const TenantAccount& its) {
     if (lacks_slot && IsOver(its, its.running, options_.limits.max_num_seqs)) return true;
     for (int i = 0; i < pools_.size(); ++i) {
-      if (Lacks(sequence, i, promised) && IsOver(its, its.blocks[i], pools_.total(i))) return true;
+      if (Lacks(sequence, i, reserved) && IsOver(its, its.blocks[i], pools_.total(i))) return true;
     }
     return false;
   };

@@ -65,7 +65,7 @@ struct Sequence {
 
   // In flight.
   int32_t rows_in_flight = 0;
-  int32_t foreseen = 0;             // the first of these that sample: `tokens` has theirs already
+  int32_t forced_in_flight = 0;     // the first of these that sample: `tokens` has theirs already
   int32_t tokens_in_flight = 0;     // sampled by the rows after those
   StepId sampled_by = 0;            // the last step that samples for it
   std::deque<LateMask> late_masks;  // of these rows, not yet known, oldest first
@@ -73,7 +73,7 @@ struct Sequence {
   // While running.
   std::optional<SlotId> slot;
   BlockTables tables;
-  int32_t blocks_told = 0;  // leading places that plans have named; 0: none has begun the slot
+  int32_t blocks_sent = 0;  // leading places that plans have sent; 0: no plan has begun the slot
   int32_t computed = 0;     // planned: positions whose state is in `tables`
   int32_t prefill_end = 0;  // below it, prefill (or recompute); from it on, decode
   int32_t blocks_committed =

@@ -106,7 +106,7 @@ absl::Status RankSteps::SendMasks(const StepPlan& plan, int lane) {
   const StepLane& to = model_->lanes[lane];
   cudaStream_t const stream = model_->mask_stream.get();
   MILLRACE_RETURN_IF_ERROR(to.SendMasks(plan, model_->buffers, stream));
-  return to.TellMasks(late_steps_[lane], model_->buffers, stream);
+  return to.SignalMasks(late_steps_[lane], model_->buffers, stream);
 }
 
 absl::Status RankSteps::LaunchFault(StepFault fault) {

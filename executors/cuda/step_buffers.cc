@@ -225,8 +225,8 @@ absl::Status StepLane::SendMasks(const StepPlan& plan, const StepBuffers& buffer
       "sending masks");
 }
 
-absl::Status StepLane::TellMasks(uint32_t count, const StepBuffers& buffers,
-                                 cudaStream_t stream) const {
+absl::Status StepLane::SignalMasks(uint32_t count, const StepBuffers& buffers,
+                                   cudaStream_t stream) const {
   *masks_ready_.As<uint32_t>() = count;
   return ToStatus(cudaMemcpyAsync(buffers.masks_ready + index_, masks_ready_.data(), sizeof(count),
                                   cudaMemcpyHostToDevice, stream),

@@ -116,8 +116,8 @@ class StepLane {
   // Copies the masks of the plan, all of which are known by now, to the lane's set.
   absl::Status SendMasks(const StepPlan& plan, const StepBuffers& buffers,
                          cudaStream_t stream) const;
-  // Behind SendMasks on its stream: tells the kernels that wait for the set's masks.
-  absl::Status TellMasks(uint32_t count, const StepBuffers& buffers, cudaStream_t stream) const;
+  // Signals the kernels that wait for the set's masks. Called after SendMasks, with its stream.
+  absl::Status SignalMasks(uint32_t count, const StepBuffers& buffers, cudaStream_t stream) const;
 
   // Copies the plan packed in words() to the device and expands it into the buffers. The caller
   // performs the plan's block copies, whose pairs lie at StepLayout::copies, by group.

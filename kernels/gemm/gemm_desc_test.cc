@@ -96,7 +96,7 @@ TEST(GemmConfigTest, TakesNoOtherText) {
 // Rules of Llama-3-8B's shapes on an H200's 132 SMs.
 TEST(GemmRuleTest, TakesSmallTilesWhereOutputsAreFew) {
   const auto rule = [](GemmDesc desc, int64_t tokens) {
-    const auto config = OwnConfig(desc, tokens, 132);
+    const auto config = HeuristicConfig(desc, tokens, 132);
     return config.has_value() ? ToString(*config) : "cublaslt";
   };
   EXPECT_EQ(rule(kBf16, 1), "skinny:9,132");

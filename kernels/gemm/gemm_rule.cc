@@ -44,7 +44,7 @@ std::optional<BlockTile> BlockTileFor(const GemmDesc& desc, int64_t tokens, int 
 
 }  // namespace
 
-std::optional<GemmConfig> OwnConfig(const GemmDesc& desc, int64_t tokens, int sms) {
+std::optional<GemmConfig> HeuristicConfig(const GemmDesc& desc, int64_t tokens, int sms) {
   if (tokens <= sm90::kMaxSkinnyTokens) {
     const int stages = desc.weight == Type::kFp8 ? 7 : 9;
     return GemmConfig{.kernel = sm90::SkinnyConfig{.stages = stages, .ctas = sms}};

@@ -10,9 +10,9 @@
 
 namespace millrace::kernels {
 
-// Returns the config for up to `tokens` tokens on a Hopper GPU with so many SMs. Nothing where
-// cuBLASLt is faster.
-std::optional<GemmConfig> OwnConfig(const GemmDesc& desc, int64_t tokens, int sms);
+// Returns the config of our own kernel for up to `tokens` tokens on a Hopper GPU with `sms` SMs, by
+// heuristics; nothing where cuBLASLt is faster.
+std::optional<GemmConfig> HeuristicConfig(const GemmDesc& desc, int64_t tokens, int sms);
 
 }  // namespace millrace::kernels
 

@@ -333,7 +333,7 @@ struct GemmTuner::State {
   std::vector<GemmConfig> Candidates(int64_t tokens, const std::vector<GemmConfig>& larger) const {
     std::vector<GemmConfig> configs;
     if (own) {
-      if (const auto rule = OwnConfig(desc, tokens, sms)) configs.push_back(*rule);
+      if (const auto rule = HeuristicConfig(desc, tokens, sms)) configs.push_back(*rule);
       const bool wide = tokens > sm90::kMaxSkinnyTokens && tokens <= sm90::kMaxWideTokens;
       for (const sm90::WideTile& tile : sm90::WideTiles()) {
         const int64_t capacity = tile.tokens * tile.cluster;
@@ -385,7 +385,7 @@ struct GemmTuner::State {
     for (size_t i = 0; i < finalists.size(); ++i) timed[i].us = finalists[i].us();
     const auto last = timed.begin() + static_cast<int>(finalists.size());
     std::sort(timed.begin(), last, is_faster);
-    const std::optional<GemmConfig> rule = own ? OwnConfig(desc, tokens, sms) : std::nullopt;
+    const std::optional<GemmConfig> rule = own ? HeuristicConfig(desc, tokens, sms) : std::nullopt;
     const auto ruled = std::find_if(timed.begin(), last, [&](const Timed& one) {
       return rule.has_value() && one.config == *rule && one.us <= timed[0].us * kRuleMargin;
     });
@@ -399,9 +399,9 @@ struct GemmTuner::State {
                                       std::vector<GemmConfig>* larger) {
     // A linear of one token has a fused prologue where it can, which saves a kernel.
     const bool fuses_prologue = tokens == 1 && MayFusePrologue();
-    const std::vector<Timed> timed =
-        Measure(tokens, fuses_prologue ? std::vector<GemmConfig>{*OwnConfig(desc, tokens, sms)}
-                                       : Candidates(tokens, *larger));
+    const std::vector<Timed> timed = Measure(
+        tokens, fuses_prologue ? std::vector<GemmConfig>{*HeuristicConfig(desc, tokens, sms)}
+                               : Candidates(tokens, *larger));
     larger->clear();
     std::optional<TimedRange> best;
     for (const Timed& one : timed) {

@@ -85,7 +85,7 @@ bool AddByRule(LinearPlan& plan, int64_t* tokens) {
   for (const int64_t most : Bounds(plan.options.max_tokens)) {
     *tokens = most;
     if (own) {
-      const std::optional<GemmConfig> config = OwnConfig(plan.desc, most, sms);
+      const std::optional<GemmConfig> config = HeuristicConfig(plan.desc, most, sms);
       if (config.has_value() && plan.Add({.tokens = most, .config = *config})) continue;
     }
     const int64_t least = plan.ranges.empty() ? 1 : plan.ranges.back().tokens + 1;
