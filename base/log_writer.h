@@ -22,7 +22,7 @@ namespace millrace {
 // A line is written before Write returns if the descriptor takes it at once, so that the last line
 // before a crash is not lost. Otherwise it waits, up to a bound, for a thread that may block;
 // beyond the bound lines are dropped and counted, and so are those that the descriptor refuses, as
-// that of a file on a full disk. Thread-safe.
+// on a full disk. Thread-safe.
 class LogWriter {
  public:
   // The most bytes that wait.
@@ -72,8 +72,8 @@ class LogWriter {
   bool running_ = false;     // guarded by mutex_: there is a thread
   bool ending_ = false;      // guarded by mutex_
   uint64_t told_ = 0;        // guarded by mutex_: of dropped_
-  // Set if the last write ended within a line. Belongs to whoever may write: the thread while it is
-  // `writing_`, else the holder of mutex_.
+  // Set if the last write ended within a line. Belongs to the one that may write: the thread while
+  // it is `writing_`, else the holder of mutex_.
   bool in_line_ = false;
 };
 

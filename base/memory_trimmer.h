@@ -14,8 +14,8 @@ namespace millrace {
 // The C library keeps what was freed below memory that is still used, in each thread's arena. A
 // process that was large for a moment stays so until somebody asks. This asks when the process has
 // grown or shrunk by `step` bytes since it last did, and then once a period until that gave back
-// less several times in a row, since nobody sees from outside what is freed meanwhile. So a steady
-// load is not disturbed.
+// less several times in a row, since what is freed meanwhile cannot be seen from outside. So a
+// steady load is not disturbed.
 class MemoryTrimmer {
  public:
   static constexpr size_t kStep = size_t{12} << 20;

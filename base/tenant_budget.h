@@ -14,10 +14,10 @@
 namespace millrace {
 
 // Thread-safe. A tenant may hold half of what the others leave. Its first share alone may hold all
-// of that, so that one of any size up to the limit is taken while nobody else holds any. Whatever
-// has no tenant may hold all that tenants leave: where no key tells clients apart, there is nobody
-// to leave the other half to. Small shares are taken beyond a tenant's part, too, while an eighth
-// of the limit stays free for others.
+// of that, so that one of any size up to the limit is taken while no other tenant holds any.
+// Whatever has no tenant may hold all that tenants leave: where no key tells clients apart, there
+// is no tenant to leave the other half to. Small shares are taken beyond a tenant's part, too,
+// while an eighth of the limit stays free for others.
 class TenantBudget {
  public:
   // The memory of one message or one answer. It goes back when the share ends. Used by one thread

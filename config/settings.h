@@ -153,7 +153,7 @@ struct Settings {
   std::string ssl_certfile;                  // PEM files; empty: no TLS
   std::string ssl_keyfile;                   // empty: the key stands in ssl_certfile
   std::string ssl_ca_certs;                  // empty: clients show no certificates
-  std::string ssl_crl_file;                  // empty: nobody's certificate is revoked
+  std::string ssl_crl_file;                  // empty: no certificate is revoked
   int32_t ssl_cert_reqs = 2;  // of ssl_ca_certs: 0 none, 1 optional, 2 required, as in Python
 
   // Life.

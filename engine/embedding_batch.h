@@ -41,7 +41,7 @@ struct EmbeddingBatch {
   bool entered_tenant = false;  // it is counted with its tenant
   bool evicted = false;
 
-  std::mutex mutex;  // guards what follows, until `ended`; then whoever ended it owns all
+  std::mutex mutex;  // guards what follows, until `ended`; then the thread that set it owns all
   std::vector<std::optional<int32_t>> second_types;  // of pairs (SequenceRequest)
   std::vector<BlockHashes> hashes;                   // of the prompts (HashesOf)
   std::vector<std::vector<Token>> prompts;  // of the inputs, where they have not been handed over

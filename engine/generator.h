@@ -18,7 +18,7 @@
 namespace millrace {
 
 // Thread-safe. A request goes from Generate (the caller's thread) through Prepare (the text pool)
-// to the engine thread, and ends by Finish (an output shard, or whoever refused it).
+// to the engine thread, and ends by Finish (an output shard, or the thread that refused it).
 class Generator {
  public:
   // `parts` outlives this.

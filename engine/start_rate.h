@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-// The payload of a status whose HTTP status is not that of its code.
+// The payload of a status whose HTTP status is another than its code has.
 inline constexpr char kHttpStatusUrl[] = "millrace/http-status";
 
 // Used by one thread, which knows all sequences of an engine. A function of the calls alone.

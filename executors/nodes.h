@@ -56,9 +56,9 @@ absl::Status Agree(Nodes& nodes, const NodeFacts& facts);
 // Returns whether this is Agree's error, which all nodes have.
 bool IsDisagreement(const absl::Status& status);
 
-// Makes `info`, which is of the ranks of this node, that of all ranks, and requires that all nodes
-// have the same model with the same limits. `facts`: further ones that nodes must agree on. All
-// nodes call it, as they do AllGather.
+// Widens `info` from the ranks of this node to all ranks, and requires that all nodes have the same
+// model with the same limits. `facts`: further ones that nodes must agree on. All nodes call it, as
+// they do AllGather.
 absl::Status JoinInfos(Nodes& nodes, const NodeFacts& facts, ModelInfo& info);
 
 // Returns the least of all nodes' numbers, one by one. Those that a node lacks count as this one's:

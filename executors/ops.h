@@ -141,7 +141,7 @@ using Query = std::unique_ptr<QueryBuffer>;
 // The linears that read an op's output, at least one.
 using Consumers = absl::Span<const LinearId>;
 
-// The step at hand: which tokens at which positions of which sequences. Each executor has its own
+// The current step: which tokens at which positions of which sequences. Each executor has its own
 // form of it; a family only hands it on.
 class StepInput {
  public:

@@ -19,7 +19,7 @@ namespace millrace {
 // Used by one thread at a time, which is none of the ranks'.
 //
 // After an error no rank runs again: the group stays aborted. A rank that is stuck may then still
-// hold on to everything that its body refers to. Whoever owns that asks WaitIdle, and if it returns
+// hold on to everything that its body refers to. The owner calls WaitIdle, and if it returns
 // false leaks all of it together with this object, whose destructor would wait for the rank.
 class RankThreads {
  public:

@@ -13,9 +13,10 @@
 //      stream has let it (ReleaseDependents) or has ended. WaitForPredecessor returns when the
 //      predecessor has ended and what it wrote is visible.
 //   2. Every thread of such a kernel waits, also where the kernel needs nothing or the thread does
-//      nothing, and no kernel ends before its threads. So whoever waits for its predecessor waits
-//      for all that came before that one, however many kernels are set up already. (One thread that
-//      waits is enough for this, if others write nothing: CTAs of attention without work leave.)
+//      nothing, and no kernel ends before its threads. So a kernel that waits for its predecessor
+//      waits for all that came before that one, however many kernels are set up already. (One
+//      thread that waits is enough for this, if others write nothing: CTAs of attention without
+//      work leave.)
 //   3. Before it waits a kernel writes nothing to global memory (buffers are reused: an earlier
 //      kernel may still read what it would overwrite) and reads nothing that a kernel of a step
 //      writes, but for 5. It may read what was written, and synchronized with the host, before the
@@ -25,10 +26,10 @@
 //      predecessor has ended; copies and events likewise. A kernel behind a plain one is set up
 //      when that one's CTAs have ended, and waits for what they wrote.
 //   5. What ended long ago may be read before the wait if a kernel that knows has said so: after
-//      its own wait it stores a number with release, and whoever loads that number with acquire
-//      sees all that the storing thread saw. So attention reads ahead of its layer's kernels once
-//      the previous layer's attention has published its number (attention/decode_kernel.cuh). A
-//      number left by an earlier step must differ.
+//      its own wait it stores a number with release, and a kernel that loads that number with
+//      acquire sees all that the storing thread saw. So attention reads ahead of its layer's
+//      kernels once the previous layer's attention has published its number
+//      (attention/decode_kernel.cuh). A number left by an earlier step must differ.
 // Capture keeps this: such a launch becomes a kernel node with a programmatic edge
 // (cudaGraphDependencyTypeProgrammatic), any other dependency stays a full one.
 //

@@ -24,7 +24,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Start(std::unique_ptr<Exchange> exchange, std::string bytes);
   // Ends the stream with this outcome, and closes the connection.
   void Abort(Outcome outcome);
-  // Returns whether the server has closed the idle connection or sent what nobody asked for.
+  // Returns whether the server has closed the idle connection or sent data without a request.
   bool IsStale();
 
  private:

@@ -80,8 +80,8 @@ class ControlClient {
     int port;
   };
   // Joins node 0. The stream sends what is added to `outbox`, and `listener` gets what comes, both
-  // of which outlive this. Unavailable: nobody answers, or not before `give_up` returned true, and
-  // another try may help. Other errors say why node 0 refuses this node.
+  // of which outlive this. Unavailable: node 0 does not answer, or not before `give_up` returned
+  // true, and another try may help. Other errors say why node 0 refuses this node.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Join(const Where& where,
                                                              const std::string& key,
                                                              const std::optional<TlsFiles>& tls,

@@ -28,8 +28,8 @@ class Exchange {
   Exchange(int nodes, int node) : nodes_(nodes), node_(node), sockets_(nodes) {}
 
   // On node 0: takes connections that show the token of their node, until every other node has
-  // one or `stop` returns true. Others are refused, with a line in the log. Nobody who is slow to
-  // say who it is holds up the others.
+  // one or `stop` returns true. Others are refused, with a line in the log. A client that is slow
+  // to show its token holds up no other.
   void AcceptAll(const Socket& listener, const std::function<std::optional<Token>(int node)>& token,
                  const std::function<bool()>& stop);
   // On another node: opens the connection to node 0.

@@ -21,7 +21,7 @@ struct NodeOptions {
   int node_rank = 0;
   std::string master_addr;  // node 0's, where it listens: a name or an address
   int master_port = 0;      // gRPC; the data connections' is the next one
-  std::string key;          // without which nobody joins
+  std::string key;          // without which no node joins
   // PEM files, all or none: certificate, its key, and the authority that signs all nodes'.
   std::string tls_certificate;
   std::string tls_key;

@@ -23,7 +23,7 @@ struct PagedState {
   std::optional<int32_t> window = std::nullopt;
 };
 
-// State of a fixed size a sequence: that of recurrent layers. It lies at the sequence's slot.
+// State of a fixed size a sequence, as recurrent layers have it. It lies at the sequence's slot.
 struct SlotState {
   int64_t bytes = 0;  // of one sequence, in all layers of the group
 };

@@ -29,7 +29,7 @@ struct TenantAccount {
   int32_t running = 0;  // sequences with a slot
   BlockCounts blocks;   // that it was the first to hold, and that are still held
 
-  // As of the plan at hand.
+  // As of the current plan.
   bool over_share = false;  // holds more than its share of the slots or blocks
   int64_t rank = 0;         // `served`, when the plan began
 };
@@ -48,12 +48,12 @@ struct RunsBefore {
 };
 
 // Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024),
-// weighted: whoever was served least goes first, within a priority. A tenant that had no work does
-// not save up: it comes back with at least what the least served of the others has, and goes before
-// those of them that it then equals. But where the least served one has a slot, it is forgiven some
-// tokens more than that: whoever sends a short request at a time is not behind a flood of sequences
-// that decode, which are many and take few tokens each. A least served one that waits for its first
-// slot is not overtaken.
+// weighted: the tenant that was served least goes first, within a priority. A tenant that had no
+// work does not save up: it comes back with at least what the least served of the others has, and
+// goes before those of them that it then equals. But where the least served one has a slot, it is
+// forgiven some tokens more than that: one that sends a short request at a time is not behind a
+// flood of sequences that decode, which are many and take few tokens each. A least served one that
+// waits for its first slot is not overtaken.
 class FairQueue {
  public:
   // `forgiven`: the tokens, over its weight, that a tenant may have been served more than others

@@ -20,7 +20,7 @@ using SequenceId = uint64_t;  // the caller's; never two alive with the same
 // weights.
 struct TenantShare {
   uint32_t id = 0;
-  int32_t weight = 1;  // 1 to kMaxTenantWeight; that of a tenant's latest sequence counts
+  int32_t weight = 1;  // 1 to kMaxTenantWeight; the one of a tenant's latest sequence counts
 };
 inline constexpr int32_t kMaxTenantWeight = 10'000;
 
@@ -38,7 +38,7 @@ struct SequenceRequest {
   BlockHashes prompt_hashes;  // HashPrompt's; not read where the prefix cache is off
   std::shared_ptr<const SamplingParams> sampling;
   StopCriteria stop;
-  int32_t priority = 0;  // lower first, whoever the tenant is
+  int32_t priority = 0;  // lower first, across tenants
   TenantShare tenant;
 
   // Not 0: the sequences alive with the same number have the same prompt. One of them computes it;
@@ -53,7 +53,7 @@ struct SequenceRequest {
   std::optional<int32_t> second_type;
 
   // The sequence's tokens are sampled under masks: this one for the first, and for each later one
-  // that of Scheduler::SetMask. Null: without. Unless the executor takes late masks, a row
+  // Scheduler::SetMask's. Null: without. Unless the executor takes late masks, a row
   // is only planned once its mask is known, so that no other row ever waits for it.
   std::shared_ptr<const SampleMask> first_mask;
 

@@ -32,7 +32,7 @@ inline constexpr double kMostShare = 0.1;
 // as the least.
 inline constexpr double kMostShareInVain = 1;
 
-// What is assumed to wait where nobody tells.
+// The prompt tokens that are assumed to wait where the caller does not say how many do.
 inline constexpr int32_t kManyPromptTokens = 8192;
 
 // Deterministic: a function of the steps begun and observed, whose times are arguments.
@@ -81,7 +81,7 @@ class StepBudget {
   Duration prompt_cost_{};
   Duration throughput_cost_{};
 
-  // Of the step at hand:
+  // Of the current step:
   bool limited_ = false;
   bool is_probe_ = false;
   bool is_cut_ = false;        // prompt tokens were refused

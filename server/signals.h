@@ -19,7 +19,7 @@ class SignalWatcher {
   ~SignalWatcher();
 
  private:
-  // Tells the destructor's signal to the thread from one that anybody else sent.
+  // Set before the destructor sends its signal, so that the thread knows it from other processes'.
   std::atomic<bool> ending_ = false;
   std::thread thread_;
 };

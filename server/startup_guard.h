@@ -17,9 +17,9 @@
 
 namespace millrace {
 
-// Until it is destroyed, an exception that nobody catches (std::thread and operator new throw them)
-// and abort(), which gRPC calls where it gets no thread, end the process with one line. One at a
-// time.
+// Until it is destroyed, an uncaught exception (std::thread and operator new throw them) and
+// abort(), which gRPC calls where it gets no thread, end the process with one line. At most one
+// exists at a time.
 class StartupGuard {
  public:
   StartupGuard();

@@ -26,7 +26,7 @@ class Detokenizer {
         first_(!follows),
         strips_(follows ? 0 : tokenizer->text_ends().strip_at_start) {}
 
-  // Makes the text go on from that of `before`, as Decode gives it: the space that Decode leaves
+  // Makes the text continue the text of `before`, as Decode gives it: the space that Decode leaves
   // out because its last token ends the text stands at the front of this one. Call before Add.
   void Follow(absl::Span<const Token> before);
   // Shows these special tokens, which are ascending and outlive this, whatever skip_special says.

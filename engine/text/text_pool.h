@@ -47,7 +47,7 @@ class TextPool {
     // the others; many of them together may.
     size_t capacity = 0;
     size_t waiting_bytes = kMaxWaitingBytes;
-    // The cost of a job beside that of its bytes, in bytes.
+    // The cost of a job beside its bytes' cost, in bytes.
     size_t job_bytes = 4 << 10;
   };
   explicit TextPool(const Options& options);
@@ -62,8 +62,8 @@ class TextPool {
 
   // Queues `work` on a text of `bytes` bytes, for a tenant (0: none). Never waits. Returns
   // ResourceExhausted if too much waits, or Unavailable after End; `work` will then not run.
-  // `is_over`, which may be null, says whether nobody waits for the work any more. It is called
-  // with the pool's lock held.
+  // `is_over`, which may be null, returns whether no caller waits for the work any more. It is
+  // called with the pool's lock held.
   using IsOver = std::function<bool(SteadyTime now)>;
   absl::Status Submit(TenantShare tenant, size_t bytes, std::function<void()> work,
                       IsOver is_over = nullptr);

@@ -121,7 +121,7 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps {
   struct Rotations {
     RopeSpec spec;
     std::vector<double> frequencies;
-    bool computed = false;  // for the step at hand
+    bool computed = false;  // for the current step
     std::vector<float> cosines;
     std::vector<float> sines;
   };
@@ -240,7 +240,7 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps {
   std::unique_ptr<CpuLinearInput> GateExperts(const MixtureWeights& weights, GateFunction function,
                                               const LinearInput& x, int chosen);
   CpuActivation LowerExperts(LinearId experts, const LinearInput& x, int chosen);
-  // Adds the routes of the mixture at hand to its use.
+  // Adds the routes of the current mixture to its use.
   void CountExperts(const MixtureWeights& weights);
   void CombineExperts(const CpuActivation& lowered, int chosen, const CpuActivation& y);
   void AddShared(const MixtureWeights::Shared& shared, const MixtureSpec& spec,
@@ -276,7 +276,7 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps {
   std::vector<AttentionTask> attention_tasks_;
   int attention_group_ = 0;  // the query heads of a kv head that they are for; 0: not planned yet
 
-  Routes routes_;            // of the mixture at hand
+  Routes routes_;            // of the current mixture
   size_t num_mixtures_ = 0;  // that the step has run so far
   std::vector<MixtureUse> mixture_uses_;
   size_t score_stride_ = 0;

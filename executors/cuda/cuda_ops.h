@@ -52,7 +52,7 @@ struct KvArena {
   // Returns the bytes of one layer's block.
   int64_t block_bytes() const { return block_elements * element_bytes(); }
 
-  // Returns the bytes of so many blocks of each group, and one more: that of padding rows.
+  // Returns the bytes of so many blocks of each group, and of one more for padding rows.
   int64_t Bytes(absl::Span<const int32_t> num_blocks) const {
     return BytesOfBlocks(state.layout, num_blocks) + BytesOfABlockEach(state.layout);
   }
@@ -115,7 +115,7 @@ struct CudaOpsContext {
   int32_t* group_offsets;
   // The experts that each mixture has touched, in the order of the layers: MixtureUse::touched.
   unsigned long long* touched_experts;
-  // The attention plans of the step at hand, one for each window that the model's layers have,
+  // The attention plans of the current step, one for each window that the model's layers have,
   // ascending.
   struct AttentionPlan {
     int32_t window;
@@ -139,7 +139,7 @@ absl::StatusOr<size_t> ActivationBytes(const Model& model, const CudaOpsContext&
 
 // Returns the bytes that each kernel of a decoding step of `rows` rows must read and write at
 // least, in the order of their launches; the rows have `positions` positions together. `touched` is
-// that of Executor::DecodeBytes. Touches no device.
+// Executor::DecodeBytes'. Touches no device.
 std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
                                  int64_t positions, absl::Span<const double> touched = {});
 

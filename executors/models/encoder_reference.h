@@ -23,7 +23,7 @@ struct EncoderReference {
 // error.
 EncoderReference ReadEncoderReference();
 
-// Returns a step with a row for each text, in slots and blocks that nobody else uses.
+// Returns a step with a row for each text, in slots and blocks that no other row uses.
 StepPlan TextsPlan(const std::vector<std::vector<Token>>& texts, int block_size, StepId id);
 
 // The texts' embeddings, of one step. Ends the program on an error.

@@ -72,7 +72,7 @@ struct StateUse {
 //
 // A group with a window needs less than whole contexts do: a window for each running sequence, and
 // what the chunks of two steps leave before it is released. How many sequences run depends on their
-// length, so two lengths are looked at: max_model_len, and that of a typical long sequence. As many
+// length, so two lengths are looked at: max_model_len, and a typical long sequence. As many
 // sequences of either as fit (max_num_seqs at the most) want blocks of each group, of which every
 // group gets the larger number, all in the same proportion where that is too much. What is left
 // over goes to whole contexts. One sequence of max_model_len fits whenever it can.

@@ -15,13 +15,13 @@ namespace millrace {
 //
 // Recorded loads of DeepSeek-V3 are nearest to a lognormal distribution (github.com/deepseek-ai/
 // DeepEP, pull request 393). Its deviation is 1.0 for Qwen3-30B-A3B on mixed text, whose entropy is
-// 0.111 ln 128 below that of equal loads, and 1.2 on code (the handbook of github.com/
+// 0.111 ln 128 below equal loads' entropy, and 1.2 on code (the handbook of github.com/
 // mcp-tool-shop-org/gpu-container, "Routing De-risk"): a lognormal distribution's is deviation^2 /
 // 2 below.
 //
 // The factors do not depend on how large the router's inputs are, nor on what makes scores of
-// logits: an expert is chosen if its logit is among the largest, which that of a row with a larger
-// factor is more often.
+// logits: an expert is chosen if its logit is among the largest, which is more often so of a row
+// with a larger factor.
 std::vector<float> SkewedRouterRows(int experts, int chosen, uint64_t seed);
 
 }  // namespace millrace

@@ -25,7 +25,7 @@ enum class TensorRole {
   kTable,   // an embedding or the head
   kLinear,  // of a layer
   kExpert,  // a linear of an expert
-  kRouter,  // a linear with few outputs, which hardly anybody quantizes
+  kRouter,  // a linear with few outputs, which is rarely quantized
   kVector,  // of a norm, or a bias
 };
 
@@ -41,7 +41,7 @@ struct ModelTensor {
 // after OK, a model and a placer can look them up by name without another check.
 //
 // Norms and biases are F32, F16 or BF16. Where config.quantization is set, a layer's linear may be
-// of its type, F8_E4M3 (one that is not was left as it is by whoever quantized the model), and has
+// of its type, F8_E4M3 (others were left as they were when the model was quantized), and has
 // beside it
 //   <name>.weight_scale  [1], [out] (or [out, 1]) or [ceil(out / 128), ceil(in / 128)], and
 //   <name>.input_scale   [1], where activations are static;
@@ -59,8 +59,8 @@ struct StoredTypes {
 };
 
 // Returns a model's tensors without data, for dummy weights: linears in the type of
-// config.quantization with their scales in F32 where that is set, else in that of `types`, as are
-// the embedding, the head, routers and vectors.
+// config.quantization with their scales in F32 where that is set, else in the type of `types`, as
+// are the embedding, the head, routers and vectors.
 std::unique_ptr<const TensorSource> MakeTensorShapes(const ModelConfig& config,
                                                      const Family& family, const StoredTypes& types,
                                                      std::string base_name);

@@ -24,8 +24,8 @@ CodebookScales ReadCodebookScales(TensorType type, const uint8_t* block);
 void ReadCodebookCodes(TensorType type, const uint8_t* block, int part, uint8_t codes[32]);
 
 // The values of the 16 codes. IQ4_XS has IQ4_NL's. In the others bit 3 is the element's sign, or
-// that of IQ1's shift, and the lower bits count the lattice's levels; codes that no file can hold
-// stand for 0.
+// the sign of IQ1's shift, and the lower bits count the lattice's levels; codes that no file can
+// hold stand for 0.
 inline constexpr int8_t kIq4NlValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                             1,    13,   25,  38,  53,  69,  89,  113};
 inline constexpr int8_t kIq3SValues[16] = {1,  3,  5,  7,  9,  11,  13,  15,

@@ -12,7 +12,7 @@ inline constexpr char kWordCharacterPattern[] =
 inline constexpr char kWordPattern[] = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}]+|)"
                                        R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}\s]+)";
 inline constexpr char kWhiteSpacePattern[] = R"(\s)";
-// ASCII's punctuation, and that of Unicode 8, which Hugging Face's Punctuation knows.
+// The punctuation of ASCII and of Unicode 8, which Hugging Face's Punctuation knows.
 inline constexpr char kPunctuationPattern[] =
     R"([[\p{P}$+<=>^`|~\x{166d}\x{111c9}]&&[^)"
     R"(\x{61d}\x{9fd}\x{a76}\x{c77}\x{c84}\x{1b4e}-\x{1b4f}\x{1b7d}-\x{1b7f}\x{2e43}-\x{2e4f}\x{2e52}-\x{2e5d})"

@@ -81,7 +81,7 @@ struct AttentionArgs {
   // Attention then does the work of LaunchRopeAppend itself, bit for bit, and stores the new keys
   // and values to the pages. A block shared by several rows holds none of their new positions. Rows
   // without older positions, such as padding rows, may share all blocks; the content there is then
-  // that of any one of them.
+  // any one's of them.
   Product qkv = {};  // [tokens, (heads + 2 * kv_heads) * head_size]
   Rope rope = {};
 };

@@ -1,6 +1,6 @@
 // cuBLASLt, opened when the first model is loaded onto a GPU: the program starts on machines that
 // have no CUDA libraries, and takes the cuBLASLt that the machine has (its major version must be
-// that of the headers we were built with).
+// the one of the headers we were built with).
 #ifndef MILLRACE_KERNELS_GEMM_CUBLASLT_API_H_
 #define MILLRACE_KERNELS_GEMM_CUBLASLT_API_H_
 

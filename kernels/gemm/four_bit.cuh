@@ -268,7 +268,7 @@ __device__ __forceinline__ void WithSteps(FourBitSteps steps, const Use& use) {
   }
 }
 
-// Unpacks codes of one thread, with the scales of the two rows of a block at hand: kType, kGroup.
+// Unpacks codes of one thread, with the scales of its two rows of the current block: kType, kGroup.
 template <FourBitType kType, int kGroup>
 class FourBitScales {
  public:

@@ -30,8 +30,8 @@ class GemmTuner {
                                          std::string* error);
   ~GemmTuner();
 
-  // Up to how many tokens Tune measures: a bound of ranges (kTokenBounds), at most that of the
-  // options' max_tokens. Products of more favour no other config.
+  // Up to how many tokens Tune measures: a bound of ranges (kTokenBounds), at most the one
+  // of the options' max_tokens. Products of more favour no other config.
   static int64_t MeasuredTokens(const GemmDesc& desc, const LinearOptions& options);
 
   // Returns the fastest configs of all ranges up to MeasuredTokens. Nothing, with the reason in

@@ -29,7 +29,7 @@ __device__ inline void AddTouched(const AssignArgs& args, int touched) {
 }
 
 // Writes args.rows and adds to args.touched. Called by all kAssignThreads threads of a CTA. `id` is
-// that of this thread's pair, if there is one.
+// this thread's pair's, if there is one.
 __device__ inline void AssignFew(const AssignArgs& args, int id, AssignFewShared& shared) {
   const GroupedRows& rows = args.rows;
   const int thread = static_cast<int>(threadIdx.x);

@@ -47,7 +47,7 @@ class ExpertChoice {
   __device__ __forceinline__ int Choose(int64_t token, const Logit& logit) {
     ReadScores(logit);
     if (args_.groups > 1) KeepGroups();
-    int expert = 0;  // that of slot number lane
+    int expert = 0;  // of slot number lane
     float score = 0;
     for (int slot = 0; slot < args_.chosen; ++slot) {
       const Taken best = Take();

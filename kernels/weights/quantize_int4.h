@@ -21,9 +21,9 @@ struct QuantizeInt4Args {
   Bf16* minima;
 };
 
-// Quantizes each 32 columns of a row by themselves, by the rule of int4_rule.cuh, which is that of
-// the CPU's Q4_1 with scales in BF16. Of normally distributed weights the root mean square error is
-// 7.4 % of theirs. Weights of zero stay zero where all 32 are.
+// Quantizes each 32 columns of a row by themselves, by the rule of int4_rule.cuh: the CPU's rule
+// for Q4_1, with scales in BF16. Of normally distributed weights the root mean square error is 7.4
+// % of theirs. Weights of zero stay zero where all 32 are.
 cudaError_t LaunchQuantizeInt4(const QuantizeInt4Args& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels

@@ -64,7 +64,7 @@ class VllmService {
                                 const smg_pb::SubscribeKvEventsRequest* request);
 
  private:
-  // A tenant (0: none) and a request's id: nobody aborts another tenant's.
+  // A tenant (0: none) and a request's id: a tenant cannot abort another's requests.
   using CallKey = std::pair<uint32_t, std::string>;
 
   // Returns false if the caller has a call of this id.

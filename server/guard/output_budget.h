@@ -44,8 +44,8 @@ class OutputBudget {
   enum class Scope { kProcess, kTenant, kConnection };
   static constexpr size_t kScopes = 3;
 
-  // A client that reads less a second than this is slow, beyond its first second of waiting; where
-  // nobody sees what it takes until it has all, beyond the time that all takes at this rate.
+  // A client that reads less a second than this is slow, beyond its first second of waiting. Where
+  // only the end of its reading is seen, it is slow beyond the time that all takes at this rate.
   static constexpr uint64_t kSlowBytesPerSecond = 64 << 10;
   // The largest answer that is not refused while a larger one waits.
   static constexpr uint64_t kSmallBytes = 1 << 20;

@@ -37,7 +37,7 @@ struct TransportRules {
 // with the handshake on the threads of the TlsServer, and calls back after each step. If one fails,
 // the next read_some returns an error, and failure() says why. From then on, and after shutdown,
 // reads and writes are those of the socket: for a last word to a client that does not speak TLS,
-// and to read away what nobody wants.
+// and to read and discard its data.
 class Transport {
  public:
   using error_code = boost::system::error_code;

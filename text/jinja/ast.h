@@ -46,7 +46,7 @@ struct Expr {
   // The arguments' names; "" for one by position, "*" and "**" for a list or dict of arguments.
   std::vector<std::string> names;
   const Builtin* builtin = nullptr;  // Null for an unknown name: an error when it is evaluated.
-  int depth = 1;                     // 1 + that of the deepest operand.
+  int depth = 1;                     // 1 + the depth of the deepest operand.
 };
 using ExprPtr = std::unique_ptr<Expr>;
 using Exprs = std::vector<ExprPtr>;
@@ -61,7 +61,7 @@ inline ExprPtr MakeExpr(ExprKind kind, int line, Exprs operands, Value value) {
 enum class StatementKind {
   kText,   // text
   kPrint,  // exprs: one
-  kIf,     // exprs: a condition a branch; bodies: one a condition, and that of else if there is one
+  kIf,     // exprs: a condition a branch; bodies: one a condition, and else's if there is one
   kFor,  // exprs: what is iterated, filter (may be null); targets: one; bodies: the loop's, else's
          // (may be empty)
   kSet,  // exprs: one; targets: one

@@ -113,7 +113,7 @@ enum class ListKind { kList, kTuple, kIterator };
 struct List {
   std::vector<Value> items;
   ListKind kind = ListKind::kList;
-  int depth = 1;          // 1 + that of the deepest item.
+  int depth = 1;          // 1 + the depth of the deepest item.
   bool is_group = false;  // A tuple of groupby: its items are its attributes grouper and list, too.
 };
 

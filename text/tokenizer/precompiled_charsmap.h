@@ -30,7 +30,7 @@ class PrecompiledCharsmap {
     size_t size;
     std::string_view replacement;
   };
-  // Returns that of the longest beginning of `text` that the map knows, which SentencePiece takes.
+  // Returns the longest prefix of `text` that the map has, as SentencePiece takes it.
   std::optional<Prefix> FindLongest(std::string_view text) const;
 
  private:

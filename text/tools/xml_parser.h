@@ -28,8 +28,8 @@ struct XmlFormat {
 // is what its schema says (see XmlValue).
 //
 // Where a closing marker is missing, the next one that can only stand behind it takes its place,
-// and the end of the answer takes that of all. A closing marker that is followed by none of these
-// is a part of the argument: texts about this very form can be arguments.
+// and the end of the answer takes every one's place. A closing marker that is followed by none of
+// these is a part of the argument: texts about this very form can be arguments.
 //
 // `format` must outlive the parser.
 std::unique_ptr<OutputParser> MakeXmlParser(const XmlFormat* format,

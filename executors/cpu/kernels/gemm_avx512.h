@@ -17,7 +17,7 @@ static inline __m512 LoadHalves(const uint8_t* halves) {
 // Some rows of a tile, and the weights to fetch meanwhile, so that loads never wait for memory.
 struct Pass {
   int first;
-  size_t ahead;  // bytes from the weights at hand to those to fetch
+  size_t ahead;  // bytes from the current weights to those to fetch
   int every;     // fetches at one step of so many
   int wait;      // steps until the next fetch
 };

@@ -21,7 +21,7 @@ struct TileBlock {
 void ReadTileBlock(TileKind kind, const uint8_t* tile, int block, int first_row, int end_row,
                    TileBlock* out);
 
-// Return the byte offset of a block's group, and that of its codes.
+// Return the byte offsets of a block's group and of its codes.
 size_t GroupOffset(TileKind kind, int block);
 size_t CodesOffset(TileKind kind, int block);
 

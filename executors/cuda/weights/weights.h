@@ -87,7 +87,7 @@ struct CudaLinear {
   }
   // Returns null unless the weights have four bits.
   const FourBitLinear* four_bit() const { return std::get_if<FourBitLinear>(&runner); }
-  // The linear must be that of a mixture's experts.
+  // The linear must be a mixture's experts.
   const ExpertsLinear& experts() const { return std::get<ExpertsLinear>(runner); }
 };
 

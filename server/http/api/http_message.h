@@ -21,8 +21,8 @@
 
 namespace millrace {
 
-// A body in pieces, each of which others may share, so that nobody copies a long text to put it
-// between others.
+// A body in pieces. Bodies may share a piece, so that a long text is not copied to stand between
+// others.
 class SharedBody {
  public:
   explicit SharedBody(std::string piece) { Add(std::move(piece)); }

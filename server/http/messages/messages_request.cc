@@ -109,7 +109,7 @@ void ReadBlock(FieldReader& block, const std::string& path, const OrderedJson& o
     std::string& reasoning = turn.message.reasoning;
     reasoning += StrCat(reasoning.empty() ? "" : "\n", text);
   } else if (type == "redacted_thinking" && assistant) {
-    std::string sealed;  // which nobody but its maker can read
+    std::string sealed;  // which only its maker can read
     ReadNeeded(block, "data", "a string", sealed);
   } else if (type == "tool_result" && !assistant) {
     ReadToolResult(block, path, turn);

@@ -36,7 +36,7 @@ class ArgumentTexts {
 
   // Rewrites the deltas of one event, and marks them with is_text.
   void Take(std::vector<ToolCallDelta>& calls);
-  // Appends what is left of the call at hand, which has ended.
+  // Appends the rest of the current call, which has ended.
   void Flush(std::vector<ToolCallDelta>& calls);
 
  private:
@@ -47,7 +47,7 @@ class ArgumentTexts {
 
   TextTools tools_;
   State state_ = State::kNone;
-  int32_t index_ = 0;   // of the call at hand
+  int32_t index_ = 0;   // of the current call
   std::string raw_;     // its arguments until the text begins, or all of them
   size_t head_ = 0;     // bytes of kHead that have come, without white space
   std::string escape_;  // a backslash and what follows it

@@ -93,7 +93,7 @@ void ReadCallItem(FieldReader& item, std::vector<ChatMessage>& messages) {
 void ReadReasoningItem(FieldReader& item, const std::string& path,
                        std::vector<ChatMessage>& messages) {
   ChatMessage read;
-  std::string sealed;  // which nobody but its maker can read
+  std::string sealed;  // which only its maker can read
   item.Read("encrypted_content", sealed);
   const Json* summary = item.Find("summary");
   if (item.Find("content") != nullptr) {

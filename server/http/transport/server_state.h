@@ -32,8 +32,8 @@ struct ServerState {
 
   bool full() const { return connections - closed > limits.connections; }
 
-  // Returns whose turn the work for a request is: its tenant's, or without one that of its address,
-  // which is in a lane with a few others. `address`: as AddressKey returns it.
+  // Returns the share in whose turns the work for a request runs: its tenant's, or without a tenant
+  // its address's, which shares a lane with a few others. `address`: as AddressKey returns it.
   TenantShare TurnOf(const std::shared_ptr<const Tenant>& tenant, std::string_view address) const;
   // Not for RequestCost::kSmall.
   TextPool& PoolFor(RequestCost cost) {
@@ -52,7 +52,7 @@ struct ServerState {
   PlaceQueue waiting_bodies;      // those that wait for large_bodies
   TenantBudget large_bodies;      // from their first byte until they have been parsed
   std::atomic<bool> stopping{false};
-  const uint64_t lane_seed;  // nobody can know who shares a lane
+  const uint64_t lane_seed;  // random, so that clients cannot find out who shares a lane
   // A large body does not hold up those that are less so, and none holds up the metrics.
   TextPool parsers;
   TextPool renderer;
