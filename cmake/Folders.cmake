@@ -48,10 +48,10 @@ set(_launched kernels/* kernels/attention kernels/collective kernels/elementwise
               kernels/sampling kernels/step)
 
 millrace_folder(base            SEES                               USES absl spdlog crypto)
-millrace_folder(config          SEES base                          USES absl yaml json)
+millrace_folder(config          SEES base                          USES absl yaml)
 # Of formats/, json/, files/ and tensors/ know no format and model/ no file; gguf/ and huggingface/ do not know each other, and
 # tokenizers/ no model. twins/ is for tests. The folder itself opens models of every format.
-millrace_folder(formats             SEES base                      USES absl json)
+millrace_folder(formats             SEES base                      USES absl)
 millrace_folder(formats/json        SEES base                      USES absl json)
 millrace_folder(formats/files       SEES base formats/json         TESTS formats USES absl)
 millrace_folder(formats/tensors     SEES base                      TESTS formats USES absl)
@@ -101,7 +101,7 @@ millrace_folder(scheduler       SEES base plan                     USES absl)
 millrace_folder(executors         SEES base formats kernels plan USES absl)
 millrace_folder(executors/weights SEES base formats executors/*    USES absl)
 millrace_folder(executors/models  SEES base formats plan executors/* executors/weights
-                                  TESTS executors/cpu USES absl json)
+                                  TESTS executors/cpu USES absl)
 millrace_folder(executors/host    SEES base plan formats/model/layer_config.h executors/* USES absl)
 millrace_folder(executors/cpu     SEES ${_device} formats executors/host USES absl)
 # The kernels know no op and no model.
@@ -128,7 +128,7 @@ millrace_folder(text/tokenizer  SEES base formats text/utf8.h      TESTS text/de
 
 # The engine reads GenerationConfig, a plain value of formats/, for its sampling defaults, and loads a model's tokenizer from it.
 millrace_folder(engine             SEES base formats plan text scheduler executors/executor.h executors/tensor_model.h
-                                   USES absl json prometheus)
+                                   USES absl)
 # The folders inside it know no thread of the engine, and request/ none of the others.
 millrace_folder(engine/request     SEES base plan formats/generation_config.h text/grammar text/tools USES absl)
 millrace_folder(engine/metrics     SEES base config engine/request scheduler USES absl prometheus)
@@ -139,19 +139,19 @@ millrace_folder(engine/answer      SEES base engine/request plan text TESTS form
 # The processes that share a model: they hand plans on, and executors see them as executors/nodes.h.
 # Strangers reach their port, too: it stands behind the guard that the gRPC endpoint has.
 millrace_folder(nodes           SEES base plan executors/nodes.h proto server/guard server/tls
-                                USES absl crypto grpc prometheus protobuf)
+                                USES absl crypto grpc prometheus)
 
 set(_endpoint base config engine server/frontend.h)
 millrace_folder(server          SEES base config formats plan hub/hub.h hub/cached_models.h hub/http_client.h engine scheduler executors/factory.h executors/device_spec.h
                                 executors/nodes.h executors/models/memory_plan.h nodes/node_group.h
-                                USES absl boost crypto grpc json prometheus protobuf)
+                                USES absl crypto json prometheus)
 millrace_folder(server/console  SEES                               USES)
 # The two endpoints of the Open Inference Protocol share server/kserve.
 millrace_folder(server/kserve   SEES ${_endpoint}                  USES absl)
 # Of the HTTP endpoint, api/ has what endpoints are and what is checked before one is called, protocols (openai/, messages/,
 # responses/, kserve/, admin/, openapi/) register theirs, and transport/ calls them without knowing any. The folder itself joins them.
 set(_http ${_endpoint} formats/json server/http/api server/http/json)
-millrace_folder(server/http           SEES ${_http} server/guard server/http server/tls USES absl boost json prometheus)
+millrace_folder(server/http           SEES ${_http} server/guard server/http server/tls USES absl boost json)
 millrace_folder(server/http/json      SEES base config engine formats/json text/utf8.h USES absl json)
 millrace_folder(server/http/api       SEES ${_http} TESTS server/http USES absl)
 millrace_folder(server/http/openai    SEES ${_http} text/grammar text/utf8.h TESTS server/http USES absl json)
@@ -167,16 +167,16 @@ millrace_folder(server/tls      SEES base                          USES absl boo
 # The guard sees bytes: no protocol but HTTP/2's frames, and no server.
 millrace_folder(server/guard    SEES base server/tls               USES absl boost prometheus)
 millrace_folder(server/grpc     SEES ${_endpoint} text/grammar proto server/guard server/kserve executors/tensor_model.h USES absl grpc protobuf)
-millrace_folder(server/tracing  SEES base engine/request/trace.h hub/http_client.h proto USES absl prometheus protobuf)
+millrace_folder(server/tracing  SEES base engine/request/trace.h hub/http_client.h proto USES absl prometheus)
 # The bench runs a model without a server: the settings, an executor and the engine thread.
 millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h
                                 USES absl json)
 
 # The load generator is a client: it knows the protocols and nothing of the server.
-millrace_folder(loadtest        SEES base proto                    USES absl boost crypto grpc json protobuf)
+millrace_folder(loadtest        SEES base proto                    USES absl boost crypto grpc json)
 
 millrace_folder(tests           SEES base formats text proto server TESTS executors scheduler
-                                USES absl benchmark boost crypto grpc gtest json onig prometheus protobuf utf8proc yaml)
+                                USES grpc gtest json)
 
 # Outside libraries: the headers that belong to each, and its link targets.
 macro(_millrace_outside name header_regex link_regex)
