@@ -49,7 +49,7 @@ set(_launched kernels/* kernels/attention kernels/collective kernels/elementwise
 
 millrace_folder(base            SEES                               USES absl spdlog crypto)
 millrace_folder(config          SEES base                          USES absl yaml)
-# Of formats/, json/, files/ and tensors/ know no format and model/ no file; gguf/ and huggingface/ do not know each other, and
+# Of formats/, json/ and tensors/ know no file format and model/ no file; gguf/ and huggingface/ do not know each other, and
 # tokenizers/ no model. twins/ is for tests. The folder itself opens models of every format.
 millrace_folder(formats             SEES base                      USES absl)
 millrace_folder(formats/json        SEES base                      USES absl json)
