@@ -242,7 +242,7 @@ TEST(MixtureTest, AddsTheExpertsOutputsInAGraph) {
     const std::vector<Bf16> sets[2] = {RandomTokens(20), RandomTokens(21)};
     std::vector<float> first[2];  // of the largest number of tokens, by set
     for (const int tokens : {kMaxTokens, 1, 2, 8, 33}) {
-      for (const int tile : {8, kPromptTile}) {
+      for (const int tile : {8, 64, kPromptTile}) {
         SCOPED_TRACE(testing::Message() << form.name << ", " << tokens << " tokens, tile " << tile);
         const DeviceRows rows(tokens * kChosen, kExperts, tile);
         mixture.Upload(sets[0]);

@@ -340,16 +340,28 @@ TEST(RouteTest, MakesTheAssignmentOfFewPairs) {
 enum class Addend : uint8_t { kNone, kPlain, kScaled, kWeighted };
 
 TEST(RouteTest, NormsAsLaunchRmsNorm) {
-  for (const int hidden : {64, 2048, 2880, 4096}) {
+  // With and without a cluster of blocks, which depends on the number of experts.
+  struct Size {
+    int hidden, experts;
+  };
+  for (const Size& size : {Size{64, 128},
+                           {2048, 128},
+                           {2880, 128},
+                           {4096, 128},
+                           {2880, 16},
+                           {2048, 160},
+                           {2048, 512}}) {
+    const int hidden = size.hidden, experts = size.experts;
     const int stride = (hidden + kColumnPadding - 1) / kColumnPadding * kColumnPadding;
-    const Case test(1, hidden, 128, 8, hidden == 2880 ? Type::kF32 : Type::kBf16);
+    const Case test(1, hidden, experts, 8, hidden == 2880 ? Type::kF32 : Type::kBf16);
     const DeviceBuffer<float> weight(RandomNormal(hidden, 5)), bias(RandomNormal(hidden, 6));
     const DeviceBuffer<float> channel_scales(RandomNormal(hidden, 7)),
         token_scale(std::vector<float>{0.7f});
     const DeviceBuffer<Bf16> delta(ToBf16(RandomNormal(hidden, 8)));
     for (const Addend addend :
          {Addend::kNone, Addend::kPlain, Addend::kScaled, Addend::kWeighted}) {
-      SCOPED_TRACE(testing::Message() << hidden << " columns, addend " << static_cast<int>(addend));
+      SCOPED_TRACE(testing::Message() << hidden << " columns, " << experts << " experts, addend "
+                                      << static_cast<int>(addend));
       const bool scaled = addend > Addend::kPlain, weighted = addend == Addend::kWeighted;
       struct Result {
         std::vector<float> residual, logits, scores;

@@ -88,7 +88,7 @@ TEST(GroupedBitsTest, TilesAgreeOnPrompts) {
                         .tile = 8,
                         .ctas = 264};
       const std::vector<uint8_t> expected = run.Bytes();
-      for (const int tile : {32, 64, kPromptTile}) {
+      for (const int tile : TilesOf(form)) {
         run.tile = tile;
         EXPECT_TRUE(run.Bytes() == expected) << form.name << ", tile " << tile << ", one " << one;
       }

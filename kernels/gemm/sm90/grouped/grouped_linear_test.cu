@@ -89,7 +89,7 @@ TEST(GroupedLinearTest, JoinsGatedFactors) {
       const GroupedProblem problem(form, kGroups, size.rows, size.columns, kTokens, true);
       for (const GroupedGate gate :
            {GroupedGate::kSilu, GroupedGate::kGeluTanh, GroupedGate::kClampedSwish}) {
-        for (const int tile : {8, 32, kPromptTile}) {
+        for (const int tile : TilesOf(form)) {
           SCOPED_TRACE(testing::Message()
                        << form.name << ", " << size.rows << " x " << size.columns << ", gate "
                        << static_cast<int>(gate) << ", tile " << tile);
