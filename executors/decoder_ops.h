@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/strings.h"
 #include "executors/ops.h"
 #include "formats/model/layer_config.h"
 #include "formats/model/model_config.h"
@@ -44,6 +47,15 @@ class DecoderPlacer : public virtual WeightPlacer {
   // Places a vector [size] that an op reads as it is, such as attention's sinks; ranks hold a share
   // each.
   virtual absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) = 0;
+
+  // Places the weights of a causal convolution of each channel, [channels, 1, width] or [channels,
+  // width], divided by channels as a linear by rows (Shard::rows). UNIMPLEMENTED on a device
+  // without RecurrentOps.
+  virtual absl::StatusOr<VectorId> Convolution(const std::string& name,
+                                               absl::Span<const Share> /*channels*/) {
+    return absl::UnimplementedError(
+        StrCat(name, " is of a gated delta rule, which this device does not compute"));
+  }
 
   // Places the router for MixtureOps::Mixture. Every rank has all of it.
   virtual absl::StatusOr<LinearId> Router(const RouterNames& names) = 0;
@@ -156,6 +168,46 @@ class MixtureOps : public virtual CoreOps {
   virtual LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec,
                               const LinearInput& x, const Addend& addend, Residual& residual,
                               std::optional<NormId> norm, Consumers consumers) = 0;
+};
+
+// A gated delta rule (GatedDelta in formats/layer_config.h) with the heads of this rank. Value head
+// h reads key head h / (value_heads / key_heads).
+struct GatedDeltaSpec {
+  int32_t key_heads = 0;
+  int32_t value_heads = 0;
+  int32_t key_size = 0;
+  int32_t value_size = 0;
+  // Of the channels of q, k and v: [kConvolutionWidth][channels], the oldest token's first.
+  VectorId convolution{};
+  VectorId log_a{};      // [value_heads]
+  VectorId time_bias{};  // [value_heads]
+  NormId norm{};         // of a value head's output, [value_size]
+};
+
+// The linears that read the layer's input: q, k, v and the gate of the output z; and beta and
+// alpha, a number for each value head.
+struct GatedDeltaWeights {
+  LinearId qkvz{};
+  LinearId beta_alpha{};
+};
+
+// The ops of recurrent layers, whose state lies at the sequence's slot. A row that begins at
+// position 0 begins with a state of zeros, whatever the slot held before; another goes on from what
+// the row before it left.
+class RecurrentOps : public virtual CoreOps {
+ public:
+  RecurrentOps* recurrent() final { return this; }
+
+  // Computes for each token, one after the other:
+  //   [q, k, v] = silu(causal convolution of x's q, k and v)
+  //   q = q / |q| / sqrt(key_size), k = k / |k|
+  //   decay = exp(-exp(log_a) * softplus(alpha + time_bias)), beta = sigmoid(beta)
+  //   S = decay * S, S = S + beta * k (v - S^T k)^T, out = S^T q
+  //   norm(out) * silu(z)
+  // and returns the latter, [tokens, value_heads * value_size]. State and arithmetic are float32.
+  virtual LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                                 const GatedDeltaWeights& weights, const LinearInput& x,
+                                 Consumers consumers) = 0;
 };
 
 }  // namespace millrace

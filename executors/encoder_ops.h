@@ -89,7 +89,7 @@ class Encoder {
   virtual ~Encoder() = default;
 
   // Returns the kv heads of each layer's pages on this rank.
-  virtual std::vector<int32_t> layer_kv_heads() const = 0;
+  virtual std::vector<int32_t> layer_state_heads() const = 0;
 
   // Computes one step, from the input's tokens to its rows' embeddings.
   virtual void Forward(EncoderOps& ops, const StepInput& input) const = 0;

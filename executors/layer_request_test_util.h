@@ -91,6 +91,8 @@ inline std::vector<LayerFeature> LayerFeatures(NormId norm) {
        [](LayerRequest& r) { r.attention.num_heads = 17 * r.attention.num_kv_heads; }},
       {"attention soft cap is 30", [](LayerRequest& r) { r.attention.soft_cap = 30; }},
       {"attention is to all of a text", [](LayerRequest& r) { r.attention.causal = false; }},
+      {"attention's output gate is present",
+       [](LayerRequest& r) { r.attention.output_gate = true; }},
       {"number of rotary dimensions is 12",
        [](LayerRequest& r) { r.attention.rope.dimensions = 12; }},
       {"rotary embedding is another in some layers",

@@ -123,7 +123,7 @@ class LinearInputBuffer {
 using LinearInput = std::unique_ptr<LinearInputBuffer>;
 
 // The projection to queries, keys and values, [tokens, (heads + 2 kv_heads) * head_size], with all
-// of q first, then k, then v.
+// of q first, then k, then v. With AttentionSpec::output_gate a head's gate follows its query.
 class QkvBuffer {
  public:
   virtual ~QkvBuffer() = default;
@@ -174,6 +174,9 @@ struct AttentionSpec {
                        // unless `causal`; 0: all
   bool causal = true;  // false, of an encoder: a token sees all of its row's, which is a whole text
   RopeSpec rope;
+  // Each head has the rows of its query and then those of its gate (Qwen3-Next, arXiv:2505.06708):
+  // the output is multiplied by the gate's sigmoid.
+  bool output_gate = false;
   std::optional<VectorId> sinks;  // [num_heads], SoftmaxAttention::sinks
   // Set, of an encoder: what is added to the scores of head h, by the bucket of the distance (see
   // PositionBucket); h counts from `first_head` of all ranks' on.
@@ -191,7 +194,8 @@ struct HeadNorms {
 };
 
 class AttentionOps;
-class MixtureOps;  // decoder_ops.h
+class MixtureOps;    // decoder_ops.h
+class RecurrentOps;  // decoder_ops.h
 
 // Ops are used by one thread at a time.
 //
@@ -210,6 +214,7 @@ class CoreOps {
   // them.
   virtual AttentionOps* attention() { return nullptr; }
   virtual MixtureOps* mixtures() { return nullptr; }
+  virtual RecurrentOps* recurrent() { return nullptr; }
 
   // Begins a step and forgets all that was derived from the one before. `input` outlives the step's
   // ops.
@@ -240,13 +245,13 @@ class AttentionOps : public virtual CoreOps {
   virtual Qkv QkvLinear(LinearId weight, const LinearInput& x) = 0;
 
   // Norms q and k where the layer has `norms`, rotates them by their positions (spec.rope), and
-  // appends k and v to the layer's pages.
+  // appends k and v to the layer's pages. Gates stay as they are.
   virtual Query RopeAppend(int32_t layer, const AttentionSpec& spec,
                            const std::optional<HeadNorms>& norms, Qkv qkv) = 0;
 
   // Computes attention (causal, unless the spec says otherwise) of each token's q over its
-  // sequence's pages, [tokens, heads * head_size]; head h reads kv head h / (heads / kv_heads).
-  // Paged as in arXiv:2309.06180.
+  // sequence's pages, times the gates if there are any, [tokens, heads * head_size]; head h reads
+  // kv head h / (heads / kv_heads). Paged as in arXiv:2309.06180.
   virtual LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
                                 Consumers consumers) = 0;
 };

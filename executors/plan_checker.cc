@@ -42,6 +42,12 @@ absl::Status PlanChecker::CheckRow(const StepPlan& plan, size_t i, const Slot& s
     return Invalid("rows[", i, "].start is ", row.start, ", but slot ", row.slot, " has ",
                    *slot.next_position, " tokens");
   }
+  const bool has_slots = limits_.state.num_paged_groups() < limits_.state.num_groups();
+  if (!slot.next_position.has_value() && row.start > 0 && has_slots) {
+    return Invalid("rows[", i, "].start is ", row.start,
+                   " in a new slot; allowed: 0, as the state "
+                   "of recurrent layers is that of no position before it");
+  }
   const int32_t block_size = limits_.block_size();
   const int64_t blocks = int64_t{slot.num_blocks} + NumNewBlocks(row, limits_.state);
   const int64_t most = limits_.state.BlocksFor(limits_.max_model_len);

@@ -45,6 +45,24 @@ StepPlan Decode() {
   return plan;
 }
 
+// The state of recurrent layers is not in any block.
+TEST(PlanCheckerTest, StateAtASlotBeginsWithTheSequence) {
+  StepLimits limits = kLimits;
+  limits.state.groups.push_back(SlotState{.bytes = 64});
+  limits.num_blocks.push_back(0);
+  PlanChecker checker(limits);
+  EXPECT_TRUE(checker.Check(Prompt()).ok());
+  EXPECT_TRUE(checker.Check(Decode()).ok());
+  StepPlan again = Prompt();
+  again.id = 9;
+  again.rows[0].start = 16;
+  again.rows[0].num_tokens = 4;
+  again.rows[0].tokens = {0, 4};
+  again.logits[0].offset = 3;
+  EXPECT_THAT(std::string(checker.Check(again).message()),
+              HasSubstr("rows[0].start is 16 in a new slot; allowed: 0"));
+}
+
 TEST(PlanCheckerTest, FollowsASequence) {
   PlanChecker checker(kLimits);
   EXPECT_TRUE(checker.Check(Prompt()).ok());

@@ -9,6 +9,14 @@
 #include "executors/cpu/kernels/float_attention.h"
 
 namespace millrace::cpu {
+namespace {
+
+// Returns the values of a head of q: its query's, and its gate's behind them.
+int QuerySize(const AttentionSpec& spec) {
+  return spec.output_gate ? 2 * spec.head_size : spec.head_size;
+}
+
+}  // namespace
 
 // Norms values that others may follow immediately.
 void CpuOps::NormInPlace(NormId id, float* x) const {
@@ -22,14 +30,17 @@ void CpuOps::NormInPlace(NormId id, float* x) const {
 
 // Works in place.
 void CpuOps::NormHeads(const HeadNorms& norms, const AttentionSpec& spec, float* heads) const {
-  float* keys = heads + spec.num_heads * spec.head_size;
+  float* keys = heads + spec.num_heads * QuerySize(spec);
   if (norms.across_heads) {
     NormInPlace(norms.q, heads);
     NormInPlace(norms.k, keys);
     return;
   }
-  for (int head = 0; head < spec.num_heads + spec.num_kv_heads; ++head) {
-    NormInPlace(head < spec.num_heads ? norms.q : norms.k, heads + head * spec.head_size);
+  for (int head = 0; head < spec.num_heads; ++head) {
+    NormInPlace(norms.q, heads + head * QuerySize(spec));
+  }
+  for (int head = 0; head < spec.num_kv_heads; ++head) {
+    NormInPlace(norms.k, keys + head * spec.head_size);
   }
 }
 
@@ -124,16 +135,18 @@ Query CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   pool_.ParallelFor(x.rows(), [&](int token, int) {
     float* heads = x.Floats(token);
     if (norms.has_value() && !across_ranks) NormHeads(*norms, spec, heads);
-    for (int head = 0; head < spec.num_heads + spec.num_kv_heads; ++head) {
-      kernels_.rope(heads + head * spec.head_size, rotations.cosines.data() + token * pairs,
+    float* const keys = heads + spec.num_heads * QuerySize(spec);
+    const float* const values = keys + spec.num_kv_heads * spec.head_size;
+    const auto rotate = [&](float* head) {
+      kernels_.rope(head, rotations.cosines.data() + token * pairs,
                     rotations.sines.data() + token * pairs, pairs, spec.rope.interleaved);
-    }
+    };
+    for (int head = 0; head < spec.num_heads; ++head) rotate(heads + head * QuerySize(spec));
+    for (int head = 0; head < spec.num_kv_heads; ++head) rotate(keys + head * spec.head_size);
     const int position = step.positions[token];
     const CpuStepInput::Row& row = step.rows[step.row_of[token]];
     const BlockId block = row.block_tables[kv_.layers[layer].group][position / kv_.block_size];
     const int at = position % kv_.block_size;
-    const float* keys = heads + spec.num_heads * spec.head_size;
-    const float* values = keys + spec.num_kv_heads * spec.head_size;
     for (int head = 0; head < spec.num_kv_heads; ++head) {
       Append(keys + head * spec.head_size, values + head * spec.head_size, spec.head_size, layer,
              block, head, at);
@@ -232,7 +245,7 @@ AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratc
     const int head = kv_head * group + (task.query + i) % group;
     const int position = step_->positions[token];
     const int window = step.spec.window;
-    tile.queries[i] = step.query.Floats(token) + head * step.spec.head_size;
+    tile.queries[i] = step.query.Floats(token) + head * QuerySize(step.spec);
     tile.begins[i] = window > 0 ? std::max(0, position + 1 - window) : 0;
     tile.lengths[i] = step.spec.causal ? position + 1
                       : window > 0     ? std::min(tile.cache.length, position + window)
@@ -258,8 +271,13 @@ void CpuOps::Attend(const AttentionStep& step, int index, int thread) {
   const int size = step.spec.head_size;
   for (int i = 0; i < tile.num_queries; ++i) {
     const int token = step_->rows[task.row].first_token + (task.query + i) / group;
-    const int column = (index / tasks * group + (task.query + i) % group) * size;
-    const float* result = tile.out + i * tile.head_size;
+    const int head = index / tasks * group + (task.query + i) % group;
+    const int column = head * size;
+    float* const result = tile.out + i * tile.head_size;
+    if (step.spec.output_gate) {
+      const float* const gate = step.query.Floats(token) + head * QuerySize(step.spec) + size;
+      kernels_.sigmoid_gate(gate, size, /*silu=*/false, result);
+    }
     for (const CpuActivation& out : step.outs) {
       if (size == tile.head_size) {
         kernels_.store(result, size, out.form(), out.At(token, column));

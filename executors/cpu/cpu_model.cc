@@ -103,12 +103,13 @@ absl::Status PlanRank(Loading& loading) {
       CpuPages(device.block_size, device.kv_cache_float32, loading.limits.max_model_len);
   int head_size = 0;
   for (const LayerConfig& layer : loading.opened.config.layers) {
-    head_size = std::max(head_size, pages.FilledHead(layer.softmax().head_size));
+    const SoftmaxAttention* const softmax = layer.FindSoftmax();
+    if (softmax != nullptr) head_size = std::max(head_size, pages.FilledHead(softmax->head_size));
   }
   loading.plan.weights += static_cast<int64_t>(placer.bytes());
   loading.plan.workspaces += static_cast<int64_t>(ops.WorkspaceBytes(
       loading.limits, ThreadsOf(loading.threads(), index, loading.local.count), head_size));
-  if (index == 0) loading.state = StateOf(loading.opened.config, KvHeads(model.model), pages);
+  if (index == 0) loading.state = StateOf(loading.opened.config, StateHeads(model.model), pages);
   return absl::OkStatus();
 }
 
@@ -139,9 +140,16 @@ absl::Status DivideMemory(Loading& loading) {
   MemoryPlan& plan = loading.plan;
   plan.num_blocks = plan.Divide(device.kv_cache_memory);
   if (plan.num_blocks[plan.state.ContextGroup(plan.num_blocks)] < 1) {
+    const int64_t blocks = BytesOfABlockEach(plan.state);
+    const int64_t least = plan.LeastStateBytes();
+    const std::string states =
+        least == blocks ? ""
+                        : StrCat(" and the ", least - blocks,
+                                 " of the states of max_num_seqs = ", loading.limits.max_num_seqs,
+                                 " sequences");
     return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
-                                             " bytes, allowed: at least one block's ",
-                                             BytesOfABlockEach(plan.state)));
+                                             " bytes, allowed: at least one block's ", blocks,
+                                             states));
   }
   loading.limits.num_blocks = plan.num_blocks;
   return absl::OkStatus();
@@ -176,9 +184,9 @@ absl::Status TakeMemory(Loading& loading, int rank) {
   const ModelConfig& config = loading.opened.config;
   CpuModel& model = *loading.ranks[rank];
   OpsMemory memory;
-  MILLRACE_ASSIGN_OR_RETURN(model.kv,
-                            KvArena::Make(config, loading.state, loading.limits.num_blocks,
-                                          loading.device.kv_cache_float32));
+  MILLRACE_ASSIGN_OR_RETURN(
+      model.kv, KvArena::Make(config, loading.state, loading.limits.num_blocks,
+                              loading.limits.max_num_seqs, loading.device.kv_cache_float32));
   MILLRACE_ASSIGN_OR_RETURN(
       memory.activations,
       Memory::Reserve(loading.token_bytes * loading.device.max_num_batched_tokens, "activations"));

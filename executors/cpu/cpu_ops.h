@@ -38,7 +38,7 @@ inline constexpr int kPanelTokens = 128;
 // The tiles of a chunk of a gated linear, of gate and up in turns.
 inline constexpr int kGateTiles = 4;
 
-class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps {
+class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public RecurrentOps {
  public:
   // Makes ops for a dry run: a step without tokens, which reads and writes no memory. `weights` may
   // be without data. Afterwards TakeStatus says what the ops refused, and token_bytes and
@@ -79,6 +79,9 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps {
                    Qkv qkv) override;
   LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
                         Consumers consumers) override;
+  LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                         const GatedDeltaWeights& weights, const LinearInput& x,
+                         Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, a panel at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;
@@ -139,6 +142,7 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps {
   };
 
   struct AttentionStep;
+  struct DeltaStep;
   struct Scratch {
     // Takes memory for sequences of `score_stride` positions.
     Scratch(size_t score_stride, int head_size);
@@ -255,6 +259,12 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps {
   void NormAcrossRanks(const HeadNorms& norms, const AttentionSpec& spec, const CpuActivation& qkv);
   void Append(const float* k, const float* v, int size, int32_t layer, BlockId block, int kv_head,
               int at) const;
+  // Convolves a token's inputs, norms its queries and keys, and replaces beta and alpha by the
+  // factors that they stand for.
+  void PrepareDelta(const DeltaStep& step, int token) const;
+  // Runs a head's state through the tokens of a row.
+  void RunDelta(const DeltaStep& step, int row, int head) const;
+  void KeepInputs(const DeltaStep& step, int row) const;
   const Rotations& RotationsOf(const RopeSpec& rope);
   const float* Biases(const AttentionSpec& spec, int head) const;
   void SpreadBiases();

@@ -1,4 +1,4 @@
-// The keys and values of all sequences, in blocks.
+// The state of all sequences: keys and values in blocks, and recurrent layers' at slots.
 #ifndef MILLRACE_EXECUTORS_CPU_KV_ARENA_H_
 #define MILLRACE_EXECUTORS_CPU_KV_ARENA_H_
 
@@ -19,17 +19,19 @@ namespace millrace::cpu {
 
 // A group of layers has pages [block][layer of the group][kv head] of f16 or f32. A page is keys
 // [block_size / 16][head_size][16 tokens], then values [block_size][head_size]. A block is one
-// piece, so that a copy is one, and blocks that were never used take no memory.
+// piece, so that a copy is one, and blocks that were never used take no memory. The group of
+// recurrent layers has [slot][layer of the group], each as GatedDeltaState has it, with the states
+// of heads as DeltaTile has them; slots that were never used take no memory, either.
 struct KvArena {
   struct Group {
-    Memory memory;  // none of a group that is no pages
-    size_t block_bytes = 0;
+    Memory memory;
+    size_t block_bytes = 0;  // of a block, or of a slot
   };
   struct Layer {
     int group = 0;
-    size_t offset = 0;      // in a block
-    size_t page_bytes = 0;  // of a head
-    int head_size = 0;      // the model's, rounded up to a multiple of 16 with zeros
+    size_t offset = 0;      // in a block or a slot
+    size_t page_bytes = 0;  // of a head; 0 of a recurrent layer
+    int head_size = 0;      // the model's, rounded up to a multiple of 16 with zeros; likewise
   };
 
   int block_size = 0;
@@ -37,17 +39,17 @@ struct KvArena {
   std::vector<Group> groups;
   std::vector<Layer> layers;
 
-  // Reserves the memory of a model's pages, of so many blocks of each paged group. What lies at
-  // slots is not here.
+  // Reserves the memory of a model's state: of so many blocks of each paged group, and so many
+  // slots.
   static absl::StatusOr<KvArena> Make(const ModelConfig& config, const ModelState& state,
-                                      absl::Span<const int32_t> num_blocks, bool float32) {
+                                      absl::Span<const int32_t> num_blocks, int32_t num_slots,
+                                      bool float32) {
     KvArena kv{
         .block_size = state.layout.block_size, .float32 = float32, .groups = {}, .layers = {}};
     const PageSpec pages = CpuPages(kv.block_size, float32, /*max_model_len=*/0);
     for (size_t i = 0; i < config.layers.size(); ++i) {
-      const int head_size =
-          std::visit([](const SoftmaxAttention& attention) { return attention.head_size; },
-                     config.layers[i].attention);
+      const SoftmaxAttention* const softmax = config.layers[i].FindSoftmax();
+      const int head_size = softmax == nullptr ? 0 : softmax->head_size;
       const LayerPlacement& placement = state.placements[i];
       kv.layers.push_back({.group = placement.group,
                            .offset = static_cast<size_t>(placement.offset),
@@ -57,7 +59,12 @@ struct KvArena {
     for (int group = 0; group < state.layout.num_groups(); ++group) {
       Group& added = kv.groups.emplace_back();
       const PagedState* const paged = state.layout.Paged(group);
-      if (paged == nullptr) continue;
+      if (paged == nullptr) {
+        added.block_bytes = std::get<SlotState>(state.layout.groups[group]).bytes;
+        MILLRACE_ASSIGN_OR_RETURN(added.memory, Memory::Reserve(num_slots * added.block_bytes,
+                                                                "the states of recurrent layers"));
+        continue;
+      }
       added.block_bytes = static_cast<size_t>(paged->block_bytes);
       MILLRACE_ASSIGN_OR_RETURN(
           added.memory, Memory::Reserve(num_blocks[group] * added.block_bytes, "the KV cache"));
@@ -69,6 +76,12 @@ struct KvArena {
     const Layer& at = layers[layer];
     const Group& group = groups[at.group];
     return group.memory.data() + block * group.block_bytes + at.offset + kv_head * at.page_bytes;
+  }
+  // Returns a recurrent layer's state at a slot.
+  float* State(int32_t slot, int layer) const {
+    const Layer& at = layers[layer];
+    const Group& group = groups[at.group];
+    return reinterpret_cast<float*>(group.memory.data() + slot * group.block_bytes + at.offset);
   }
   size_t BlockBytes(int layer) const { return groups[layers[layer].group].block_bytes; }
 

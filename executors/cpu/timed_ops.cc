@@ -27,14 +27,16 @@ enum Op {
   kMixture,
   kRope,
   kAttention,
+  kDelta,
   kHead,
   kSample,
   kNumOps
 };
-constexpr const char* kNames[kNumOps] = {"embed",   "norm", "qkv",       "row_linear", "gated",
-                                         "mixture", "rope", "attention", "head",       "sample"};
+constexpr const char* kNames[kNumOps] = {"embed", "norm",    "qkv",   "row_linear",
+                                         "gated", "mixture", "rope",  "attention",
+                                         "delta", "head",    "sample"};
 
-class TimedOps : public DecoderOps, public AttentionOps, public MixtureOps {
+class TimedOps : public DecoderOps, public AttentionOps, public MixtureOps, public RecurrentOps {
  public:
   TimedOps(CpuOps& ops, const CpuWeights& weights) : ops_(ops), weights_(weights), times_(kNumOps) {
     for (int op = 0; op < kNumOps; ++op) times_[op].name = kNames[op];
@@ -86,6 +88,14 @@ class TimedOps : public DecoderOps, public AttentionOps, public MixtureOps {
   LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
                         Consumers consumers) override {
     return Time(kAttention, [&] { return ops_.Attention(layer, spec, query, consumers); });
+  }
+  LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                         const GatedDeltaWeights& weights, const LinearInput& x,
+                         Consumers consumers) override {
+    for (const LinearId linear : {weights.qkvz, weights.beta_alpha}) {
+      Count(kDelta, linear, ops_.FormFor(linear, x));
+    }
+    return Time(kDelta, [&] { return ops_.GatedDelta(layer, spec, weights, x, consumers); });
   }
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
     return Time(kHead, [&] { return ops_.Head(weight, spec, x); });
@@ -163,7 +173,7 @@ absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const CpuS
   const SamplingParams greedy{.temperature = 0};
   const auto add_row = [&](int s, int first, int count, CpuStepInput* input) {
     const int row = static_cast<int>(input->rows.size());
-    input->rows.push_back({static_cast<int>(input->tokens.size()), count, tables[s]});
+    input->rows.push_back({static_cast<int>(input->tokens.size()), count, tables[s], s});
     for (int i = 0; i < count; ++i) {
       input->tokens.push_back((s * 7919 + (first + i) * 104729) % loaded->info.limits.vocab_size);
       input->positions.push_back(first + i);

@@ -207,6 +207,24 @@ absl::StatusOr<VectorId> CpuWeightPlacer::Vector(const std::string& name, const 
   return static_cast<VectorId>(weights_.vectors.size() - 1);
 }
 
+absl::StatusOr<VectorId> CpuWeightPlacer::Convolution(const std::string& name,
+                                                      absl::Span<const Share> channels) {
+  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Table read, checkpoint_.Convolution(name));
+  const int64_t width = read.tensor->shape.back();
+  const int64_t rows = read.tensor->shape[0];
+  // Inputs are multiplied one after the other: each one's weights lie together.
+  std::vector<float> weights;
+  std::vector<float> of_input(rows);
+  for (int64_t input = 0; input < width; ++input) {
+    for (int64_t row = 0; row < rows; ++row) of_input[row] = read.values[row * width + input];
+    const std::vector<float> cut = Cut(of_input, channels);
+    weights.insert(weights.end(), cut.begin(), cut.end());
+  }
+  vectors_.push_back(read.tensor);
+  weights_.vectors.push_back(std::move(weights));
+  return static_cast<VectorId>(weights_.vectors.size() - 1);
+}
+
 absl::StatusOr<LinearId> CpuWeightPlacer::Router(const RouterNames& names) {
   std::vector<std::string> weights = {names.weight};
   if (names.shared_gate.has_value()) weights.push_back(*names.shared_gate);

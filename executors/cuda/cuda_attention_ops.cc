@@ -63,6 +63,7 @@ void CudaOps::CheckAttention(const AttentionSpec& spec) {
   Require(group <= kMaxGroup, "number of query heads for each kv head", group, "up to ", kMaxGroup);
   Require(spec.soft_cap == 0, "attention soft cap", spec.soft_cap, "0");
   Require(spec.causal, "attention", "to all of a text", "causal");
+  Require(!spec.output_gate, "attention's output gate", "present", "none");
   const int rotated = spec.rope.dimensions;
   Require(rotated % 8 == 0 && rotated <= spec.head_size, "number of rotary dimensions", rotated,
           "multiples of 8 up to the head size");

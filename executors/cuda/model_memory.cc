@@ -224,7 +224,7 @@ KvArena DescribeKv(const ModelConfig& config, const Model& model, const CudaSpec
   kv.kv_heads = model.kv_heads();
   kv.head_size = config.layers[0].softmax().head_size;  // SharedHeadShape
   kv.block_elements = kv.kv_heads * pages.HeadBytes(kv.head_size) / kv.element_bytes();
-  kv.state = StateOf(config, model.layer_kv_heads(), pages);
+  kv.state = StateOf(config, model.layer_state_heads(), pages);
   kv.pools.resize(kv.state.layout.num_groups());
   for (const LayerPlacement& placement : kv.state.placements) ++kv.pools[placement.group].layers;
   return kv;
@@ -308,7 +308,7 @@ absl::StatusOr<MemoryPlan> PlanRank(const RankToPlan& rank) {
       DescribeContext(rank.config, limits.max_model_len, shapes, buffers);
   MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
                             MostActivationBytes(rank.model, limits, context));
-  MILLRACE_RETURN_IF_ERROR(CheckKvHeads(rank.model.layer_kv_heads()));
+  MILLRACE_RETURN_IF_ERROR(CheckKvHeads(rank.model.layer_state_heads()));
   limits.state =
       DescribeKv(rank.config, rank.model, rank.device, limits.max_model_len).state.layout;
   const AttentionSizes attention = AttentionSizesOf(rank.model, rank.config, limits, context);

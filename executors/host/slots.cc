@@ -49,7 +49,7 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
       input->types.push_back(i >= row.second_type.value_or(row.num_tokens) ? 1 : 0);
       input->row_of.push_back(static_cast<int>(input->rows.size()));
     }
-    input->rows.push_back({first, row.num_tokens, slot.block_tables});
+    input->rows.push_back({first, row.num_tokens, slot.block_tables, row.slot});
     for (int32_t at = row.logits.begin; at < row.logits.end; ++at) {
       const WantedLogits& wanted = plan.logits[at];
       input->wanted.push_back(first + wanted.offset);

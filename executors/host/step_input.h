@@ -20,6 +20,7 @@ struct CpuStepInput : StepInput {
     int num_tokens;
     // By group of the state; of a group of slots, empty.
     absl::Span<const std::vector<BlockId>> block_tables;
+    SlotId slot = 0;  // where the states of recurrent layers lie
   };
   std::vector<Row> rows;
   std::vector<Token> tokens;
@@ -30,8 +31,9 @@ struct CpuStepInput : StepInput {
   std::vector<SampleRequest> samples;  // one for each of `wanted`
 };
 
-// A step that is run before the first request: one token, at the beginning of block 0, whose logits
-// are wanted unless the model is an encoder. What it leaves there is overwritten before it is read.
+// A step that is run before the first request: one token, at the beginning of block 0 and in slot
+// 0, whose logits are wanted unless the model is an encoder. What it leaves there is overwritten
+// before it is read.
 struct WarmUpStep {
   explicit WarmUpStep(const StepLimits& limits) : tables(limits.state.num_groups(), {0}) {
     input.rows = {{.first_token = 0, .num_tokens = 1, .block_tables = tables}};

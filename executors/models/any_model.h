@@ -27,9 +27,9 @@ absl::StatusOr<AnyModel> LoadAnyModel(const ModelConfig& config, int max_model_l
   return LoadDecoder(config, max_model_len, placer);
 }
 
-// Returns the kv heads of each layer's pages on this rank.
-inline std::vector<int32_t> KvHeads(const AnyModel& model) {
-  return std::visit([](const auto& kind) { return kind->layer_kv_heads(); }, model);
+// Returns the heads of each layer's state on this rank (Model::layer_state_heads).
+inline std::vector<int32_t> StateHeads(const AnyModel& model) {
+  return std::visit([](const auto& kind) { return kind->layer_state_heads(); }, model);
 }
 
 // Runs one step. `AllOps` are DecoderOps and EncoderOps.

@@ -29,15 +29,20 @@ struct Decoder : Model {
   }
 
   int32_t kv_heads() const override {
-    const std::vector<int32_t> heads = layer_kv_heads();
-    return *std::max_element(heads.begin(), heads.end());
+    int32_t most = 0;
+    for (const DecoderLayer& layer : layers) {
+      if (const auto* softmax = SoftmaxOf(layer)) most = std::max(most, softmax->spec.num_kv_heads);
+    }
+    return most;
   }
 
-  std::vector<int32_t> layer_kv_heads() const override {
+  std::vector<int32_t> layer_state_heads() const override {
     std::vector<int32_t> heads;
     for (const DecoderLayer& layer : layers) {
       const SoftmaxMixer* const softmax = SoftmaxOf(layer);
-      heads.push_back(softmax == nullptr ? 0 : softmax->spec.num_kv_heads);
+      heads.push_back(softmax != nullptr
+                          ? softmax->spec.num_kv_heads
+                          : std::get<GatedDeltaMixer>(layer.mixer.kind).spec.value_heads);
     }
     return heads;
   }

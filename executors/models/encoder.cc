@@ -32,7 +32,7 @@ struct Layer {
 };
 
 struct EncoderModel : Encoder {
-  std::vector<int32_t> layer_kv_heads() const override {
+  std::vector<int32_t> layer_state_heads() const override {
     std::vector<int32_t> heads;
     for (const Layer& layer : layers) heads.push_back(layer.spec.num_kv_heads);
     return heads;

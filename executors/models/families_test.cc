@@ -137,7 +137,13 @@ TEST(FamilyTwinsTest, EveryNumberIsChanged) {
                                         "num_nextn_predict_layers",
                                         "qkv_bias",
                                         "use_qk_norm",
-                                        "swiglu_limit",  // others are refused
+                                        "full_attention_interval",
+                                        "linear_num_key_heads",
+                                        "linear_num_value_heads",
+                                        "linear_key_head_dim",
+                                        "linear_value_head_dim",
+                                        "linear_conv_kernel_dim",  // others are refused
+                                        "swiglu_limit",            // others are refused
                                         "quantization_config.quant_method",
                                         "quantization_config.modules_to_not_convert",
                                         "rope_scaling.type",

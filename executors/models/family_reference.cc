@@ -37,9 +37,20 @@ void AppendPromptLogprobs(ExecutorDriver& driver, SlotId slot, int tokens, int c
 }
 
 // Appends those of the whole vocabulary behind prompt[position], after `cached`, the blocks of all
-// tokens before: a sequence for each token, which is its target.
+// tokens before: a sequence for each token, which is its target. The state of recurrent layers is
+// in no block, so that without any each sequence computes its prompt, in a step of its own.
 void AppendRow(ExecutorDriver& driver, int vocab, absl::Span<const Token> prompt, int32_t position,
                absl::Span<const BlockId> cached, std::vector<float>* logprobs) {
+  if (cached.empty()) {
+    for (Token token = 0; token < vocab; ++token) {
+      std::vector<Token> tokens(prompt.begin(), prompt.begin() + position + 1);
+      tokens.push_back(token);
+      const SlotId slot = driver.Add(std::move(tokens), kScored);
+      AppendLogprobs(driver.Step({{slot, position + 1}}, position + 1), logprobs);
+      driver.Remove(slot);
+    }
+    return;
+  }
   std::vector<ExecutorDriver::Share> shares;
   for (Token token = 0; token < vocab; ++token) {
     std::vector<Token> tokens(prompt.begin(), prompt.begin() + position + 1);
@@ -113,10 +124,11 @@ std::vector<float> TwinLogprobs(Executor& executor, const FamilyReference& refer
   const SlotId slot = driver.Add(reference.prompt, kScored);
   std::vector<float> logprobs;
   AppendPromptLogprobs(driver, slot, tokens, tokens, &logprobs);
+  const bool has_slots = limits.state.num_paged_groups() < limits.state.num_groups();
   for (const int32_t position : reference.rows) {
+    const int32_t cached = has_slots ? 0 : position / limits.block_size();
     AppendRow(driver, limits.vocab_size, reference.prompt, position,
-              absl::MakeConstSpan(driver.blocks(slot)).first(position / limits.block_size()),
-              &logprobs);
+              absl::MakeConstSpan(driver.blocks(slot)).first(cached), &logprobs);
   }
   return logprobs;
 }

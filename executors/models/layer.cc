@@ -28,6 +28,15 @@ LinearInput SoftmaxMixer::Run(DecoderOps& ops, int32_t layer, LinearInput x, con
   return ops.RowLinear(output, std::move(x), addend, residual, next.norm, next.readers);
 }
 
+LinearInput GatedDeltaMixer::Run(DecoderOps& ops, int32_t layer, LinearInput x,
+                                 const Addend& addend, Residual& residual,
+                                 const NextInput& next) const {
+  RecurrentOps* const recurrent = ops.recurrent();
+  if (recurrent == nullptr) return Refuse("a gated delta rule", ops, layer, residual, next);
+  x = recurrent->GatedDelta(layer, spec, weights, x, {output});
+  return ops.RowLinear(output, std::move(x), addend, residual, next.norm, next.readers);
+}
+
 LinearInput GatedNetwork::Run(DecoderOps& ops, int32_t /*layer*/, LinearInput x,
                               const Addend& addend, Residual& residual,
                               const NextInput& next) const {

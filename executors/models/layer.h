@@ -1,4 +1,4 @@
-// The layers of decoders. A layer is a mixer (softmax attention; others are to come) and a
+// The layers of decoders. A layer is a mixer (softmax attention or a gated delta rule) and a
 // feed-forward network, each of one of several kinds. A kind says which linears read its input, so
 // that whatever precedes it makes the input in the forms that these want, and computes itself by
 // ops; nothing outside it asks which kind it is.
@@ -42,6 +42,18 @@ struct SoftmaxMixer {
                   Residual& residual, const NextInput& next) const;
 };
 
+// A gated delta rule (formats/layer_config.h: GatedDelta).
+struct GatedDeltaMixer {
+  GatedDeltaSpec spec;
+  GatedDeltaWeights weights;
+  std::vector<LinearId> readers;  // the weights'
+  LinearId output{};
+
+  Consumers inputs() const { return readers; }
+  LinearInput Run(DecoderOps& ops, int32_t layer, LinearInput x, const Addend& addend,
+                  Residual& residual, const NextInput& next) const;
+};
+
 // A feed-forward network with a gate.
 struct GatedNetwork {
   LinearId gate_up{};
@@ -64,7 +76,7 @@ struct MixtureNetwork {
                   Residual& residual, const NextInput& next) const;
 };
 
-using Mixer = std::variant<SoftmaxMixer>;
+using Mixer = std::variant<SoftmaxMixer, GatedDeltaMixer>;
 using FeedForward = std::variant<GatedNetwork, MixtureNetwork>;
 
 // A part with its norms: of the residual before it, and (in `addend`) of what it adds.

@@ -57,6 +57,15 @@ class WithMixtures : public BareOps, public MixtureOps {
   }
 };
 
+class WithRecurrence : public BareOps, public RecurrentOps {
+ public:
+  LinearInput GatedDelta(int32_t /*layer*/, const GatedDeltaSpec& /*spec*/,
+                         const GatedDeltaWeights& /*weights*/, const LinearInput& /*x*/,
+                         Consumers /*consumers*/) override {
+    return std::make_unique<LinearInputBuffer>();
+  }
+};
+
 // Runs layer 3, and returns what the device refuses of it.
 template <typename Kinds>
 absl::Status Refusal(const Kinds& kind, DecoderOps& ops) {
@@ -79,6 +88,11 @@ TEST(LayerTest, ADeviceRefusesTheKindsThatItHasNoOpsFor) {
   EXPECT_EQ(Refusal<Mixer>(SoftmaxMixer(), bare), no_attention);
   EXPECT_EQ(Refusal<Mixer>(SoftmaxMixer(), mixtures), no_attention);
   EXPECT_EQ(Refusal<Mixer>(SoftmaxMixer(), attention), absl::OkStatus());
+  WithRecurrence recurrence;
+  EXPECT_EQ(Refusal<Mixer>(GatedDeltaMixer(), recurrence), absl::OkStatus());
+  EXPECT_EQ(Refusal<Mixer>(GatedDeltaMixer(), attention),
+            absl::UnimplementedError(
+                "layer 3 has a gated delta rule, which this device does not compute"));
   EXPECT_EQ(Refusal<FeedForward>(MixtureNetwork(), bare), no_mixtures);
   EXPECT_EQ(Refusal<FeedForward>(MixtureNetwork(), attention), no_mixtures);
   EXPECT_EQ(Refusal<FeedForward>(MixtureNetwork(), mixtures), absl::OkStatus());

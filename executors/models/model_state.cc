@@ -205,9 +205,18 @@ class Division {
   std::vector<bool> first_rest_;  // before any window was found to need as much
 };
 
+// Returns the part of a layer that a rank with so many of its value heads has: key heads with all
+// value heads that read them, or one of them with a part of these (DivideHeads).
+GatedDelta OfRank(GatedDelta delta, int32_t value_heads) {
+  const int group = delta.value_heads / delta.key_heads;
+  delta.key_heads = (value_heads + group - 1) / group;
+  delta.value_heads = value_heads;
+  return delta;
+}
+
 }  // namespace
 
-ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> kv_heads,
+ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> heads,
                    const PageSpec& pages) {
   const bool stays = !config.encoder.has_value() && !config.pooler.has_value();
   const auto window = [&](const SoftmaxAttention& attention) -> std::optional<int32_t> {
@@ -217,36 +226,52 @@ ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> kv_heads
   };
   std::map<std::optional<int32_t>, PagedState> groups;  // nothing is before all lengths
   for (const LayerConfig& layer : config.layers) {
-    std::visit([&](const auto& mixer) { groups[window(mixer)].window = window(mixer); },
-               layer.attention);
+    const SoftmaxAttention* const softmax = layer.FindSoftmax();
+    if (softmax != nullptr) groups[window(*softmax)].window = window(*softmax);
   }
 
   ModelState state{.layout = {.block_size = pages.block_size, .groups = {}}, .placements = {}};
   std::map<std::optional<int32_t>, int32_t> layers;
+  SlotState slots;
+  int32_t layers_at_slots = 0;
+  const auto place_pages = [&](const SoftmaxAttention& attention, int32_t kv_heads) {
+    const auto group = groups.find(window(attention));
+    state.placements.push_back({.group = static_cast<int32_t>(std::distance(groups.begin(), group)),
+                                .index = layers[group->first]++,
+                                .offset = group->second.block_bytes});
+    group->second.block_bytes += kv_heads * pages.HeadBytes(attention.head_size);
+  };
+  const auto place_slots = [&](GatedDelta delta, int32_t value_heads) {
+    state.placements.push_back({.group = static_cast<int32_t>(groups.size()),
+                                .index = layers_at_slots++,
+                                .offset = slots.bytes});
+    slots.bytes += GatedDeltaState(OfRank(delta, value_heads)).bytes();
+  };
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    const auto place = [&](const SoftmaxAttention& attention) {
-      const auto group = groups.find(window(attention));
-      state.placements.push_back(
-          {.group = static_cast<int32_t>(std::distance(groups.begin(), group)),
-           .index = layers[group->first]++,
-           .offset = group->second.block_bytes});
-      group->second.block_bytes += kv_heads[i] * pages.HeadBytes(attention.head_size);
-    };
-    std::visit(place, config.layers[i].attention);
+    if (const SoftmaxAttention* const softmax = config.layers[i].FindSoftmax()) {
+      place_pages(*softmax, heads[i]);
+    } else {
+      place_slots(std::get<GatedDelta>(config.layers[i].attention), heads[i]);
+    }
   }
   for (const auto& [length, pages_of_group] : groups) state.layout.groups.push_back(pages_of_group);
+  if (layers_at_slots > 0) state.layout.groups.push_back(slots);
   return state;
 }
 
 ModelState StateOf(const ModelConfig& config, RankSpec rank, const PageSpec& pages) {
-  std::vector<int32_t> kv_heads;
+  std::vector<int32_t> heads;
   for (const LayerConfig& layer : config.layers) {
-    const auto heads = [&](const SoftmaxAttention& attention) {
-      return DivideHeads(attention.heads, attention.kv_heads, 1, 1, rank).kv.size;
-    };
-    kv_heads.push_back(static_cast<int32_t>(std::visit(heads, layer.attention)));
+    if (const SoftmaxAttention* const softmax = layer.FindSoftmax()) {
+      heads.push_back(
+          static_cast<int32_t>(DivideHeads(softmax->heads, softmax->kv_heads, 1, 1, rank).kv.size));
+    } else {
+      const auto& delta = std::get<GatedDelta>(layer.attention);
+      heads.push_back(
+          static_cast<int32_t>(DivideHeads(delta.value_heads, delta.key_heads, 1, 1, rank).q.size));
+    }
   }
-  return StateOf(config, kv_heads, pages);
+  return StateOf(config, heads, pages);
 }
 
 std::vector<int32_t> DivideState(const StateLayout& layout, int64_t bytes, const StateUse& use) {

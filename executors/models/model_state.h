@@ -45,15 +45,31 @@ inline PageSpec CudaPages(int32_t block_size, bool fp8, int32_t max_model_len) {
   return {.block_size = block_size, .element_bytes = fp8 ? 1 : 2, .release_below = max_model_len};
 }
 
+// How the state of a gated delta rule's layer lies in a slot, in floats: the convolution's inputs
+// of the last tokens, [kConvolutionWidth - 1][channels] with the oldest first, and then the states
+// of the value heads, of `head` floats each.
+struct GatedDeltaState {
+  int64_t inputs = 0;  // floats before the first head's state
+  int64_t head = 0;
+  int64_t heads = 0;
+
+  explicit GatedDeltaState(const GatedDelta& of_rank)
+      : inputs(int64_t{kConvolutionWidth - 1} * of_rank.channels()),
+        head(int64_t{of_rank.key_size} * of_rank.value_size),
+        heads(of_rank.value_heads) {}
+  int64_t bytes() const { return static_cast<int64_t>(sizeof(float)) * (inputs + heads * head); }
+};
+
 struct ModelState {
   StateLayout layout;
   std::vector<LayerPlacement> placements;  // by layer
 };
 
-// Returns the state of the layers whose pages have `kv_heads` heads, by layer, on a rank. Layers
-// with the same window share a group, those without one the first; the others follow by length. Of
-// models that make embeddings, whose sequences stay for a few steps only, no window is one.
-ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> kv_heads,
+// Returns the state of the layers whose state has `heads` heads (Model::layer_state_heads), by
+// layer, on a rank. Layers with pages of the same window share a group, those without one the
+// first; the others follow by length. Recurrent layers share the last group, of slots. Of models
+// that make embeddings, whose sequences stay for a few steps only, no window is one.
+ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> heads,
                    const PageSpec& pages);
 
 // The same for a rank that has loaded nothing yet: of each layer, the heads that DivideHeads gives

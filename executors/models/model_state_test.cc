@@ -49,6 +49,28 @@ TEST(ModelStateTest, LayersOfAWindowShareAGroup) {
   }
 }
 
+// Qwen3.5-27B's: 64 layers, of which every fourth has pages.
+TEST(ModelStateTest, RecurrentLayersShareTheLastGroup) {
+  ModelConfig config = Config(64, 4, 0, 24, 4, 256);
+  const GatedDelta delta{.key_heads = 16, .value_heads = 48, .key_size = 128, .value_size = 128};
+  for (int i = 0; i < 64; ++i) {
+    if ((i + 1) % 4 != 0) config.layers[i].attention = delta;
+  }
+  const ModelState state = StateOf(config, RankSpec(), Halves(32768));
+  ASSERT_EQ(state.layout.num_groups(), 2);
+  EXPECT_EQ(state.layout.Paged(0)->block_bytes, int64_t{16} * 2 * 16 * 4 * 256 * 2);
+  constexpr int64_t kLayer = 4 * (3 * (2 * 16 + 48) * 128 + 48 * 128 * 128);
+  EXPECT_EQ(std::get<SlotState>(state.layout.groups[1]).bytes, 48 * kLayer);
+  EXPECT_EQ(state.placements[3].group, 0);
+  EXPECT_EQ(state.placements[4].group, 1);
+  EXPECT_EQ(state.placements[4].index, 3);
+  EXPECT_EQ(state.placements[4].offset, 3 * kLayer);
+  // A rank of 32 has half of a key head's value heads.
+  const ModelState of_rank = StateOf(config, {.rank = 5, .size = 32}, Halves(32768));
+  EXPECT_EQ(std::get<SlotState>(of_rank.layout.groups[1]).bytes,
+            48 * 4 * (3 * (2 + 2) * 128 + 2 * 128 * 128));
+}
+
 TEST(ModelStateTest, ADeviceThatReleasesNothingHasOneGroup) {
   const ModelState state = StateOf(GptOss20b(), RankSpec(), Halves(0));
   ASSERT_EQ(state.layout.num_groups(), 1);

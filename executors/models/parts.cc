@@ -59,9 +59,10 @@ absl::StatusOr<HeadShares> ShareHeads(const WeightPlacer& placer, const Attentio
                      UnitOf(spec.head_size, rows), placer.rank());
 }
 
-Shard QkvShard(const HeadShares& heads, int head_size) {
+Shard QkvShard(const HeadShares& heads, int head_size, bool output_gate) {
+  const Share q = Elements(heads.q, output_gate ? 2 * head_size : head_size);
   const Share kv = Elements(heads.kv, head_size);
-  return {.rows = {Elements(heads.q, head_size), kv, kv}, .columns = std::nullopt};
+  return {.rows = {q, kv, kv}, .columns = std::nullopt};
 }
 
 Shard OutputShard(const HeadShares& heads, int head_size) {
@@ -83,7 +84,8 @@ AttentionSpec AttentionSpecOf(const SoftmaxAttention& attention, int max_model_l
                         .scale = static_cast<float>(attention.scale),
                         .soft_cap = static_cast<float>(attention.soft_cap),
                         .window = attention.window,
-                        .rope = {}};
+                        .rope = {},
+                        .output_gate = attention.output_gate};
   if (attention.rope.has_value()) spec.rope = RopeSpecOf(*attention.rope, max_model_len);
   return spec;
 }
@@ -98,8 +100,9 @@ absl::StatusOr<NormId> PartLoader::Norm(int layer, const char* name,
 
 absl::StatusOr<Mixer> PartLoader::LayerMixer(int layer, int max_model_len) {
   return std::visit(Overloaded{[&](const SoftmaxAttention& attention) {
-                      return Softmax(layer, attention, max_model_len);
-                    }},
+                                 return Softmax(layer, attention, max_model_len);
+                               },
+                               [&](const GatedDelta& delta) { return Delta(layer, delta); }},
                     config_.layers[layer].attention);
 }
 
@@ -121,7 +124,8 @@ absl::StatusOr<Mixer> PartLoader::Softmax(int layer, const SoftmaxAttention& att
   if (attention.sinks) {
     MILLRACE_ASSIGN_OR_RETURN(spec.sinks, placer_.Vector(Weight(layer, "attn_sinks"), heads.q));
   }
-  MILLRACE_ASSIGN_OR_RETURN(mixer.qkv, placer_.Linear(qkv, QkvShard(heads, size)));
+  MILLRACE_ASSIGN_OR_RETURN(mixer.qkv,
+                            placer_.Linear(qkv, QkvShard(heads, size, spec.output_gate)));
   if (attention.qk_norm != QkNorm::kNone) {
     mixer.norms.emplace();
     mixer.norms->across_heads = attention.qk_norm == QkNorm::kWhole;
@@ -134,6 +138,42 @@ absl::StatusOr<Mixer> PartLoader::Softmax(int layer, const SoftmaxAttention& att
     MILLRACE_ASSIGN_OR_RETURN(mixer.norms->k, Norm(layer, "attn_k_norm", k, heads.owns_kv));
   }
   MILLRACE_ASSIGN_OR_RETURN(mixer.output, placer_.Linear({output}, OutputShard(heads, size)));
+  return mixer;
+}
+
+absl::StatusOr<Mixer> PartLoader::Delta(int layer, const GatedDelta& delta) {
+  const std::vector<std::string> qkvz = {Weight(layer, "attn_qkv"), Weight(layer, "attn_gate")};
+  const std::string output = Weight(layer, "ssm_out");
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t rows, BlockRows(placer_, qkvz));
+  MILLRACE_ASSIGN_OR_RETURN(const ScaleBlock out, placer_.BlockOf(output));
+  // Value heads are divided as attention's queries are, by the key heads that they read.
+  const HeadShares heads = DivideHeads(delta.value_heads, delta.key_heads,
+                                       UnitOf(delta.value_size, std::lcm(rows, out.columns)),
+                                       UnitOf(delta.key_size, rows), placer_.rank());
+  const Share keys = Elements(heads.kv, delta.key_size);
+  const Share values = Elements(heads.q, delta.value_size);
+  GatedDeltaMixer mixer{.spec = {.key_heads = static_cast<int32_t>(heads.kv.size),
+                                 .value_heads = static_cast<int32_t>(heads.q.size),
+                                 .key_size = delta.key_size,
+                                 .value_size = delta.value_size}};
+  MILLRACE_ASSIGN_OR_RETURN(
+      mixer.weights.qkvz,
+      placer_.Linear(qkvz, {.rows = {keys, keys, values, values}, .columns = std::nullopt}));
+  MILLRACE_ASSIGN_OR_RETURN(mixer.weights.beta_alpha,
+                            placer_.Linear({Weight(layer, "ssm_beta"), Weight(layer, "ssm_alpha")},
+                                           {.rows = {heads.q, heads.q}, .columns = std::nullopt}));
+  mixer.readers = {mixer.weights.qkvz, mixer.weights.beta_alpha};
+  MILLRACE_ASSIGN_OR_RETURN(mixer.spec.convolution,
+                            placer_.Convolution(Weight(layer, "ssm_conv1d"), {keys, keys, values}));
+  MILLRACE_ASSIGN_OR_RETURN(mixer.spec.log_a,
+                            placer_.Vector(StrCat("blk.", layer, ".ssm_a"), heads.q));
+  MILLRACE_ASSIGN_OR_RETURN(mixer.spec.time_bias,
+                            placer_.Vector(StrCat("blk.", layer, ".ssm_dt.bias"), heads.q));
+  MILLRACE_ASSIGN_OR_RETURN(mixer.spec.norm,
+                            placer_.Norm(Weight(layer, "ssm_norm"),
+                                         {.epsilon = static_cast<float>(config_.norm_epsilon)}));
+  MILLRACE_ASSIGN_OR_RETURN(mixer.output,
+                            placer_.Linear({output}, {.rows = {}, .columns = values}));
   return mixer;
 }
 

@@ -19,8 +19,9 @@ absl::StatusOr<HeadShares> ShareHeads(const WeightPlacer& placer, const Attentio
                                       const std::vector<std::string>& qkv,
                                       const std::string& output);
 
-// Return the shards of the qkv linear and of the output linear on a rank with these heads.
-Shard QkvShard(const HeadShares& heads, int head_size);
+// Return the shards of the qkv linear and of the output linear on a rank with these heads. With
+// gates of the output, a query's head has twice as many rows.
+Shard QkvShard(const HeadShares& heads, int head_size, bool output_gate = false);
 Shard OutputShard(const HeadShares& heads, int head_size);
 
 // Returns the rank's share of the `size` values between the linears `up` and `down`.
@@ -60,6 +61,7 @@ class PartLoader {
 
  private:
   absl::StatusOr<Mixer> Softmax(int layer, const SoftmaxAttention& attention, int max_model_len);
+  absl::StatusOr<Mixer> Delta(int layer, const GatedDelta& delta);
   // Loads a gated network of `size`, whose tensors' names end in `suffix`.
   absl::StatusOr<GatedNetwork> Gated(int layer, int size, bool fused, const char* suffix);
   absl::StatusOr<MixtureWeights> Experts(int layer, const ExpertsFeedForward& ffn);

@@ -77,7 +77,7 @@ struct Difference {
   double largest = 0;
 };
 
-class OpByOp : public DecoderOps, public EncoderOps, public MixtureOps {
+class OpByOp : public DecoderOps, public EncoderOps, public MixtureOps, public RecurrentOps {
  public:
   OpByOp(cpu::CpuOps& cpu, TorchOps& torch, OpErrors& errors)
       : cpu_(cpu), torch_(torch), errors_(errors) {}
@@ -136,6 +136,12 @@ class OpByOp : public DecoderOps, public EncoderOps, public MixtureOps {
                         Consumers consumers) override {
     return Pair("Attention", cpu_.Attention(layer, spec, Sides(query).cpu, consumers),
                 torch_.Attention(layer, spec, Sides(query).torch, consumers));
+  }
+  LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                         const GatedDeltaWeights& weights, const LinearInput& x,
+                         Consumers consumers) override {
+    return Pair("GatedDelta", cpu_.GatedDelta(layer, spec, weights, Sides(x).cpu, consumers),
+                torch_.GatedDelta(layer, spec, weights, Sides(x).torch, consumers));
   }
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
     return Pair("Head", cpu_.Head(weight, spec, Sides(x).cpu),
@@ -267,10 +273,8 @@ class OpByOpModel : public HostModel {
     kv_.block_size = device.block_size;
     kv_.groups.assign(config.layers.size(), 0);  // nothing is released
     for (const LayerConfig& layer : config.layers) {
-      const SoftmaxAttention& heads = layer.softmax();
       const int64_t tokens = cpu_->info.limits.num_blocks[0] * kv_.block_size;
-      kv_.keys.push_back(at::empty({tokens, heads.kv_heads, heads.head_size}));
-      kv_.values.push_back(at::empty({tokens, heads.kv_heads, heads.head_size}));
+      kv_.AddLayer(layer, tokens, cpu_->info.limits.max_num_seqs, at::kFloat);
     }
     torch_ = make_torch(weights_, kv_, *cpu_->pool);
   }

@@ -21,6 +21,22 @@ void TorchKv::Move(const StateMove& move) const {
   }
 }
 
+void TorchKv::AddLayer(const LayerConfig& layer, int64_t places, int64_t slots,
+                       at::ScalarType dtype) {
+  if (const SoftmaxAttention* const heads = layer.FindSoftmax()) {
+    keys.push_back(at::empty({places, heads->kv_heads, heads->head_size}, dtype));
+    values.push_back(at::empty({places, heads->kv_heads, heads->head_size}, dtype));
+    inputs.emplace_back();
+    states.emplace_back();
+    return;
+  }
+  const auto& delta = std::get<GatedDelta>(layer.attention);
+  keys.emplace_back();
+  values.emplace_back();
+  inputs.push_back(at::empty({slots, kConvolutionWidth - 1, delta.channels()}));
+  states.push_back(at::empty({slots, delta.value_heads, delta.key_size, delta.value_size}));
+}
+
 absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& device,
                                at::ScalarType dtype, int64_t more_places, StepLimits* limits) {
   const ModelState state = StateOf(config, RankSpec(),
@@ -42,11 +58,7 @@ absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& devic
     const int group = state.placements[layer].group;
     kv.groups.push_back(group);
     const int64_t places = limits->num_blocks[group] * kv.block_size + more_places;
-    const auto pages = [&](const SoftmaxAttention& heads) {
-      return at::empty({places, heads.kv_heads, heads.head_size}, dtype);
-    };
-    kv.keys.push_back(std::visit(pages, config.layers[layer].attention));
-    kv.values.push_back(std::visit(pages, config.layers[layer].attention));
+    kv.AddLayer(config.layers[layer], places, limits->max_num_seqs, dtype);
   }
   return kv;
 }

@@ -1,4 +1,4 @@
-// Keys and values in LibTorch's tensors.
+// The state of sequences in LibTorch's tensors.
 #ifndef MILLRACE_EXECUTORS_TORCH_TORCH_KV_H_
 #define MILLRACE_EXECUTORS_TORCH_TORCH_KV_H_
 
@@ -14,13 +14,21 @@
 namespace millrace::aten {
 
 // The keys and the values of all sequences, of each layer [blocks of its group * block_size, its
-// kv_heads, its head_size]. Blocks that were never used take no memory, and hold anything.
+// kv_heads, its head_size]. Blocks that were never used take no memory, and hold anything. Of
+// recurrent layers there are none, but in float32 for each slot the last inputs of the convolution,
+// [slots, kConvolutionWidth - 1, channels], and the states of the value heads, [slots, value_heads,
+// key_size, value_size]. The lists are by layer.
 struct TorchKv {
   int64_t block_size = 0;
   std::vector<at::Tensor> keys;
   std::vector<at::Tensor> values;
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> states;
   std::vector<int> groups;  // by layer: the group that it is of, whose block tables lead to it
   int num_groups = 1;
+
+  // Adds the state of one more layer, of so many places in blocks, or of so many slots.
+  void AddLayer(const LayerConfig& layer, int64_t places, int64_t slots, at::ScalarType dtype);
 
   // Copies a whole block, in all layers of its group.
   void Move(const StateMove& move) const;

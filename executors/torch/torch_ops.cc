@@ -14,6 +14,11 @@ constexpr int64_t kLogitRows = 64;
 // Scores of one sequence's attention that exist at the same time.
 constexpr int64_t kScores = int64_t{1} << 24;
 
+// Returns the values of a head of q: its query's, and its gate's behind them.
+int64_t QuerySize(const AttentionSpec& spec) {
+  return spec.output_gate ? 2 * spec.head_size : spec.head_size;
+}
+
 }  // namespace
 
 void TorchOps::BeginStep(const StepInput& step) {
@@ -25,8 +30,9 @@ void TorchOps::BeginStep(const StepInput& step) {
     std::vector<int64_t> places;
     for (size_t token = 0; token < input.positions.size(); ++token) {
       const int64_t position = input.positions[token];
-      const int64_t block =
-          input.rows[input.row_of[token]].block_tables[group][position / kv_.block_size];
+      const std::vector<BlockId>& table = input.rows[input.row_of[token]].block_tables[group];
+      if (table.empty()) break;  // a group of slots
+      const int64_t block = table[position / kv_.block_size];
       places.push_back(block * kv_.block_size + position % kv_.block_size);
     }
     places_.push_back(Indexes(places.data(), places.size()));
@@ -36,7 +42,8 @@ void TorchOps::BeginStep(const StepInput& step) {
     rows_.push_back({.first_token = row.first_token,
                      .num_tokens = row.num_tokens,
                      .start = input.positions[row.first_token],
-                     .block_tables = row.block_tables});
+                     .block_tables = row.block_tables,
+                     .slot = row.slot});
   }
   rotations_.clear();
 }
@@ -122,9 +129,14 @@ Query TorchOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
                            const std::optional<HeadNorms>& norms, Qkv qkv) {
   const int64_t q_heads = spec.num_heads;
   const int64_t kv_heads = spec.num_kv_heads;
-  const at::Tensor heads = Values(qkv).unflatten(-1, {q_heads + 2 * kv_heads, spec.head_size});
-  at::Tensor q = heads.narrow(1, 0, q_heads).to(at::kFloat);
-  at::Tensor k = heads.narrow(1, q_heads, kv_heads).to(at::kFloat);
+  const int64_t size = spec.head_size;
+  const int64_t q_width = q_heads * QuerySize(spec);
+  const at::Tensor queries =
+      Values(qkv).narrow(-1, 0, q_width).unflatten(-1, {q_heads, QuerySize(spec)});
+  const at::Tensor heads =
+      Values(qkv).narrow(-1, q_width, 2 * kv_heads * size).unflatten(-1, {2 * kv_heads, size});
+  at::Tensor q = queries.narrow(-1, 0, size).to(at::kFloat);
+  at::Tensor k = heads.narrow(1, 0, kv_heads).to(at::kFloat);
   if (norms.has_value() && norms->across_heads) {
     q = NormOf(norms->q, q.flatten(1)).view_as(q);
     k = NormOf(norms->k, k.flatten(1)).view_as(k);
@@ -137,8 +149,9 @@ Query TorchOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   const at::ScalarType dtype = heads.scalar_type();
   const at::Tensor& places = places_[kv_.groups[layer]];
   kv_.keys[layer].index_copy_(0, places, k.to(dtype));
-  kv_.values[layer].index_copy_(0, places, heads.narrow(1, q_heads + kv_heads, kv_heads));
-  return std::make_unique<TorchBuffer<QueryBuffer>>(q.to(dtype).flatten(1));
+  kv_.values[layer].index_copy_(0, places, heads.narrow(1, kv_heads, kv_heads));
+  const at::Tensor gates = queries.narrow(-1, size, QuerySize(spec) - size);
+  return std::make_unique<TorchBuffer<QueryBuffer>>(at::cat({q.to(dtype), gates}, -1).flatten(1));
 }
 
 at::Tensor TorchOps::BiasesOf(const AttentionSpec& spec, int64_t start, int64_t tokens,
@@ -196,7 +209,8 @@ at::Tensor TorchOps::AttendSome(const AttentionSpec& spec, const at::Tensor& q, 
 at::Tensor TorchOps::AttendRow(int32_t layer, const AttentionSpec& spec, const at::Tensor& query,
                                const Row& row) const {
   const at::Tensor q = query.narrow(0, row.first_token, row.num_tokens)
-                           .unflatten(-1, {spec.num_heads, spec.head_size});
+                           .unflatten(-1, {spec.num_heads, QuerySize(spec)})
+                           .narrow(-1, 0, spec.head_size);
   // Blocks before the window may be gone.
   const int64_t seen =
       spec.causal && spec.window > 0 ? std::max<int64_t>(row.start - spec.window + 1, 0) : 0;
@@ -226,7 +240,14 @@ LinearInput TorchOps::Attention(int32_t layer, const AttentionSpec& spec, const 
                                 Consumers) {
   std::vector<at::Tensor> outs;
   for (const Row& row : rows_) outs.push_back(AttendRow(layer, spec, Values(query), row));
-  return AsLinearInput(at::cat(outs));
+  at::Tensor out = at::cat(outs);
+  if (spec.output_gate) {
+    const at::Tensor gates = Values(query)
+                                 .unflatten(-1, {spec.num_heads, QuerySize(spec)})
+                                 .narrow(-1, spec.head_size, spec.head_size);
+    out = (out.to(at::kFloat) * gates.to(at::kFloat).sigmoid().flatten(1)).to(out.scalar_type());
+  }
+  return AsLinearInput(out);
 }
 
 Logits TorchOps::Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) {

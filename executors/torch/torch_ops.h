@@ -37,7 +37,7 @@ at::Tensor& Values(const std::unique_ptr<Role>& handle) {
 
 // Used by one thread. Norms, rotations, softmax and gates are computed in float32 and rounded to
 // the weights' type behind them, as transformers does.
-class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps {
+class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps, public RecurrentOps {
  public:
   // All must outlive it.
   TorchOps(const TorchWeights& weights, TorchKv& kv, ThreadPool& pool)
@@ -60,6 +60,9 @@ class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps {
                    Qkv qkv) override;
   LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
                         Consumers consumers) override;
+  LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                         const GatedDeltaWeights& weights, const LinearInput& x,
+                         Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, some at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;
@@ -93,6 +96,7 @@ class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps {
     int64_t num_tokens;
     int64_t start;                                        // position of the first
     absl::Span<const std::vector<BlockId>> block_tables;  // by group
+    int64_t slot;
   };
 
   struct Rotations {
@@ -116,6 +120,11 @@ class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps {
                        const Row& row) const;
   at::Tensor AttendSome(const AttentionSpec& spec, const at::Tensor& q, int64_t start,
                         const at::Tensor& keys, const at::Tensor& values) const;
+
+  at::Tensor Convolve(int32_t layer, VectorId weights, const at::Tensor& products,
+                      const Row& row) const;
+  at::Tensor DeltaRow(int32_t layer, const GatedDeltaSpec& spec, const at::Tensor& mixed,
+                      const at::Tensor& betas, const at::Tensor& decays, const Row& row) const;
 
   const TorchWeights& weights_;
   TorchKv& kv_;

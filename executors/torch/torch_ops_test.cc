@@ -136,7 +136,7 @@ TEST_F(TorchOpsTest, ConsumersShareAnOutputAndNoFeatureIsLacking) {
     feature.ask(request);
     // These weights have other shapes; TorchOpsTest.EveryFamily has twins with such features.
     if (request.attention.head_size != 16 || request.attention.num_heads != 4 ||
-        request.head_norms.has_value()) {
+        request.attention.output_gate || request.head_norms.has_value()) {
       continue;
     }
     RunLayer(ops, ids, request, step.input);
@@ -193,6 +193,13 @@ class BrokenOps : public TorchOps {
     AttentionSpec other = spec;
     if (Is("Attention")) other.window = 20;
     return TorchOps::Attention(layer, other, query, consumers);
+  }
+  LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                         const GatedDeltaWeights& weights, const LinearInput& x,
+                         Consumers consumers) override {
+    GatedDeltaSpec other = spec;
+    if (Is("GatedDelta")) other.time_bias = spec.log_a;
+    return TorchOps::GatedDelta(layer, other, weights, x, consumers);
   }
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
     LogitSpec other = spec;
@@ -275,6 +282,12 @@ TEST_F(TorchOpsTest, AMixtureThatIsComputedOtherwiseShows) {
     if (twin.name == "qwen2moe") WriteTwinFolder(twin, Path("folder"));
   }
   ExpectShows({{"Mixture", {"Mixture", "Mixture's residual"}}}, 11,
+              [&](const MakeTorchOps& make_torch) { return RunBoth(Path("folder"), make_torch); });
+}
+
+TEST_F(TorchOpsTest, ARecurrenceThatIsComputedOtherwiseShows) {
+  WriteTwinFolder(FamilyTwinOf("qwen3_5"), Path("folder"));
+  ExpectShows({{"GatedDelta", {"GatedDelta"}}}, 11,
               [&](const MakeTorchOps& make_torch) { return RunBoth(Path("folder"), make_torch); });
 }
 

@@ -140,6 +140,23 @@ absl::StatusOr<VectorId> TorchWeightPlacer::Vector(const std::string& name, cons
   return static_cast<VectorId>(weights_.vectors.size() - 1);
 }
 
+absl::StatusOr<VectorId> TorchWeightPlacer::Convolution(const std::string& name,
+                                                        absl::Span<const Share> channels) {
+  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Table read, checkpoint_.Convolution(name));
+  Hash(*read.tensor);
+  const at::Tensor of_inputs =
+      at::tensor(read.values).view({read.tensor->shape[0], read.tensor->shape.back()}).t();
+  std::vector<at::Tensor> inputs;
+  for (int64_t input = 0; input < of_inputs.size(0); ++input) {
+    const at::Tensor row = of_inputs[input].contiguous();
+    const std::vector<float> cut =
+        Cut({row.const_data_ptr<float>(), static_cast<size_t>(row.numel())}, channels);
+    inputs.push_back(at::tensor(cut));
+  }
+  weights_.vectors.push_back(at::stack(inputs));  // [inputs, channels]
+  return static_cast<VectorId>(weights_.vectors.size() - 1);
+}
+
 absl::StatusOr<LinearId> TorchWeightPlacer::Router(const RouterNames& names) {
   std::vector<std::string> weights = {names.weight};
   if (names.shared_gate.has_value()) weights.push_back(*names.shared_gate);

@@ -149,6 +149,19 @@ absl::StatusOr<Checkpoint::Table> Checkpoint::FloatTable(const std::string& name
   return table;
 }
 
+absl::StatusOr<Checkpoint::Table> Checkpoint::Convolution(const std::string& name) const {
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, Find(name));
+  const std::vector<int64_t>& shape = tensor->shape;
+  const bool fits = shape.size() == 2 || (shape.size() == 3 && shape[1] == 1);
+  if (!fits || !IsFloat(tensor->type)) {
+    return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ", tensor->name, " is ",
+                                             TypeAndShape(*tensor),
+                                             ", allowed: F32, F16 or BF16 [channels, 1, width] or "
+                                             "[channels, width]"));
+  }
+  return Table{tensor, Floats(*tensor)};
+}
+
 absl::StatusOr<std::vector<float>> Checkpoint::Scales(const std::string& name) const {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, Find(name));
   if (!IsFloat(tensor->type)) {

@@ -70,6 +70,9 @@ class Checkpoint {
     std::vector<float> values;
   };
   absl::StatusOr<Table> FloatTable(const std::string& name) const;
+  // Returns the weights of a convolution of each channel, [channels, 1, width] or [channels,
+  // width], as [channels][width]: all ones if the source has no data.
+  absl::StatusOr<Table> Convolution(const std::string& name) const;
 
   // The scales beside the FP8 weight "<x>.weight": "<x>.weight_scale" in one row, of the size that
   // ModelConfig::quantization says, and "<x>.input_scale" where the file has it. Each is finite and

@@ -12,10 +12,11 @@ namespace {
 void AddAttention(const std::string& block, int64_t hidden, const SoftmaxAttention& attention,
                   std::vector<ModelTensor>* tensors) {
   const int64_t head = attention.head_size;
-  const int64_t q = attention.heads * head;
+  const int64_t out = attention.heads * head;
+  const int64_t q = attention.output_gate ? 2 * out : out;
   const int64_t kv = attention.kv_heads * head;
-  const auto linear = [&](const char* name, int64_t out, int64_t in) {
-    tensors->push_back({StrCat(block, name, ".weight"), {out, in}, TensorRole::kLinear});
+  const auto linear = [&](const char* name, int64_t rows, int64_t columns) {
+    tensors->push_back({StrCat(block, name, ".weight"), {rows, columns}, TensorRole::kLinear});
   };
   const auto vector = [&](const char* name, int64_t size) {
     tensors->push_back({block + name, {size}, TensorRole::kVector});
@@ -34,12 +35,30 @@ void AddAttention(const std::string& block, int64_t hidden, const SoftmaxAttenti
   }
   if (attention.qk_norm != QkNorm::kNone) {
     const bool whole = attention.qk_norm == QkNorm::kWhole;
-    vector("attn_q_norm.weight", whole ? q : head);
+    vector("attn_q_norm.weight", whole ? out : head);
     vector("attn_k_norm.weight", whole ? kv : head);
   }
-  linear("attn_output", hidden, q);
+  linear("attn_output", hidden, out);
   if (attention.output_bias) vector("attn_output.bias", hidden);
   if (attention.sinks) vector("attn_sinks.weight", attention.heads);
+}
+
+void AddAttention(const std::string& block, int64_t hidden, const GatedDelta& delta,
+                  std::vector<ModelTensor>* tensors) {
+  const int64_t values = int64_t{delta.value_heads} * delta.value_size;
+  const auto add = [&](const char* name, std::vector<int64_t> shape, TensorRole role) {
+    tensors->push_back({block + name, std::move(shape), role});
+  };
+  add("attn_qkv.weight", {delta.channels(), hidden}, TensorRole::kLinear);
+  add("attn_gate.weight", {values, hidden}, TensorRole::kLinear);
+  // So few rows are hardly ever quantized.
+  add("ssm_beta.weight", {delta.value_heads, hidden}, TensorRole::kRouter);
+  add("ssm_alpha.weight", {delta.value_heads, hidden}, TensorRole::kRouter);
+  add("ssm_conv1d.weight", {delta.channels(), 1, kConvolutionWidth}, TensorRole::kVector);
+  add("ssm_a", {delta.value_heads}, TensorRole::kVector);
+  add("ssm_dt.bias", {delta.value_heads}, TensorRole::kVector);
+  add("ssm_norm.weight", {delta.value_size}, TensorRole::kVector);
+  add("ssm_out.weight", {hidden, values}, TensorRole::kLinear);
 }
 
 void AddFeedForward(const std::string& block, int64_t hidden, const GatedFeedForward& ffn,

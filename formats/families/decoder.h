@@ -14,8 +14,8 @@ namespace millrace {
 //   output_norm.weight                               [H]
 //   blk.N.attn_norm.weight, blk.N.ffn_norm.weight (if NormsInput)                     [H]
 //   blk.N.post_attention_norm.weight, blk.N.post_ffw_norm.weight (if NormsOutput)     [H]
-//   blk.N.attn_q.weight                              [heads * D, H]
-//   blk.N.attn_k.weight, blk.N.attn_v.weight         [kv_heads * D, H]
+//   blk.N.attn_q.weight                              [heads * D, H], [heads * 2 D, H] if
+//   output_gate blk.N.attn_k.weight, blk.N.attn_v.weight         [kv_heads * D, H]
 //   blk.N.attn_q.bias, .attn_k.bias, .attn_v.bias (if qkv_bias)      a number for each row
 //   blk.N.attn_qkv.weight (if fused_qkv, in place of the three)      their rows together
 //   blk.N.attn_q_norm.weight, blk.N.attn_k_norm.weight (if qk_norm)  [D], or a number for each row
@@ -25,6 +25,14 @@ namespace millrace {
 //   blk.N.ffn_down.weight                            [H, F]
 //   blk.N.attn_output.bias (if output_bias)          [H]
 //   blk.N.attn_sinks.weight (if sinks)               [heads]
+// in the place of attention's, of a gated delta rule with C channels, V value heads of S elements:
+//   blk.N.attn_qkv.weight                            [C, H]: q's rows, k's and then v's
+//   blk.N.attn_gate.weight                           [V * S, H]
+//   blk.N.ssm_beta.weight, blk.N.ssm_alpha.weight    [V, H]
+//   blk.N.ssm_conv1d.weight                          [C, 1, kConvolutionWidth]
+//   blk.N.ssm_a, blk.N.ssm_dt.bias                   [V]; ssm_a is the logarithm of A
+//   blk.N.ssm_norm.weight                            [S]
+//   blk.N.ssm_out.weight                             [H, V * S]
 // and of a mixture of E experts, each of size F, in the place of those with ffn_:
 //   blk.N.ffn_gate_inp.weight, and .bias (if the router has it)      [E, H], [E]
 //   blk.N.exp_probs_b.bias (if it has a correction)                  [E]
@@ -35,6 +43,20 @@ namespace millrace {
 //   blk.N.ffn_down_shexp.weight                                                    [H, S]
 //   blk.N.ffn_gate_inp_shexp.weight (if shared_gate)                               [1, H]
 std::vector<ModelTensor> DecoderTensors(const ModelConfig& config);
+
+// Of gated delta rules.
+inline constexpr Spelling kDeltaSpellings[] = {
+    {"blk.#.attn_qkv", "model.layers.#.linear_attn.in_proj_qkv"},
+    {"blk.#.attn_gate", "model.layers.#.linear_attn.in_proj_z"},
+    {"blk.#.ssm_beta", "model.layers.#.linear_attn.in_proj_b"},
+    {"blk.#.ssm_alpha", "model.layers.#.linear_attn.in_proj_a"},
+    {"blk.#.ssm_conv1d", "model.layers.#.linear_attn.conv1d"},
+    {"blk.#.ssm_a", "model.layers.#.linear_attn.A_log"},
+    {"blk.#.ssm_dt.bias", "model.layers.#.linear_attn.dt_bias"},
+    {"blk.#.ssm_norm", "model.layers.#.linear_attn.norm"},
+    {"blk.#.ssm_out", "model.layers.#.linear_attn.out_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+};
 
 // All but the norms of the feed-forward network and of what blocks add, whose names differ.
 inline constexpr Spelling kDecoderSpellings[] = {

@@ -15,6 +15,7 @@ namespace millrace {
   FAMILY(kLlama)                  \
   FAMILY(kQwen2)                  \
   FAMILY(kQwen3)                  \
+  FAMILY(kQwen35)                 \
   FAMILY(kGemma2)                 \
   FAMILY(kGemma3)                 \
   FAMILY(kPhi3)                   \

@@ -48,6 +48,9 @@ struct Family {
   absl::Span<const Spelling> gguf_spellings = {};
   // The order of gate and up in a tensor of a folder that holds both.
   GateOrder gate_order = GateOrder::kHalves;
+  // True if a folder's names may begin with model.language_model. in place of model., as those of
+  // models that also see images.
+  bool nested_in_folders = false;
   // The prefixes that a folder's names may have; empty: they have none.
   absl::Span<const std::string_view> hf_prefixes = {};
   // Prefixes of tensors that a folder may have and that are not loaded, such as those of heads that

@@ -84,6 +84,16 @@ std::vector<std::string> Parts(const std::string& module, std::string_view part)
   return names;
 }
 
+// Adds the spellings of a language model within another model.
+void AddNested(std::vector<std::string>* names) {
+  constexpr std::string_view kModel = "model.";
+  for (size_t i = 0, count = names->size(); i < count; ++i) {
+    const std::string& name = (*names)[i];
+    if (!name.starts_with(kModel)) continue;
+    names->push_back(StrCat(kModel, "language_model.", name.substr(kModel.size())));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> HfNames(std::string_view gguf_name, const Family& family) {
@@ -96,6 +106,7 @@ std::vector<std::string> HfNames(std::string_view gguf_name, const Family& famil
     }
   }
   if (names.empty()) return {std::string(gguf_name)};
+  if (family.nested_in_folders) AddNested(&names);
   if (family.hf_prefixes.empty()) return names;
   std::vector<std::string> prefixed;
   for (const std::string_view prefix : family.hf_prefixes) {

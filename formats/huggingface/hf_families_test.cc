@@ -87,6 +87,19 @@ TEST(HfFamiliesTest, EachRefusesWhatItsOwnCodeDoesNotDo) {
       {"glm4", R"({"attention_bias": 1})", "attention_bias: is 1"},
       {"glm4", R"({"partial_rotary_factor": 0.3})", "partial_rotary_factor: gives 9 of"},
       {"glm4_plain", R"({"head_dim": 6})", "partial_rotary_factor: gives 3 of"},
+      {"qwen3_5", R"({"layer_types": ["full_attention"]})",
+       "layer_types: has 1 items, must have 5"},
+      {"qwen3_5_tied", R"({"layer_types": ["sliding_attention", "full_attention"]})",
+       "layer_types: \"sliding_attention\" is not supported"},
+      {"qwen3_5_tied", R"({"layer_types": ["linear_attention", "linear_attention"]})",
+       "layer_types: has no full_attention"},
+      {"qwen3_5", R"({"full_attention_interval": 0})", "full_attention_interval: is 0"},
+      {"qwen3_5", R"({"linear_num_value_heads": 3})",
+       "linear_num_value_heads: 3 must be a multiple of the 2 of linear_num_key_heads"},
+      {"qwen3_5", R"({"linear_key_head_dim": 0})", "linear_key_head_dim: is 0"},
+      {"qwen3_5", R"({"linear_conv_kernel_dim": 3})", "linear_conv_kernel_dim: 3 is not supported"},
+      {"qwen3_5", R"({"attn_output_gate": false})", "attn_output_gate: false is not supported"},
+      {"qwen3_5", R"({"hidden_act": "gelu"})", "hidden_act: \"gelu\" is not supported"},
   });
 }
 
@@ -215,6 +228,65 @@ TEST(HfFamiliesTest, Glm4sDefaults) {
   EXPECT_EQ(attention.head_size, 128);
   EXPECT_TRUE(attention.qkv_bias);
   EXPECT_EQ(attention.rope.value().dimensions, 64);
+}
+
+// They are those of transformers' Qwen3_5TextConfig.
+TEST(HfFamiliesTest, Qwen35sDefaults) {
+  Json config = Twin("qwen3_5");
+  config["num_hidden_layers"] = 8;
+  for (const char* field :
+       {"num_key_value_heads", "head_dim", "partial_rotary_factor", "full_attention_interval",
+        "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
+        "linear_value_head_dim", "linear_conv_kernel_dim"}) {
+    config.erase(field);
+  }
+  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(read->model.layers[i].FindSoftmax() != nullptr, i == 3 || i == 7) << i;
+  }
+  const SoftmaxAttention& attention = read->model.layers[3].softmax();
+  EXPECT_EQ(attention.kv_heads, 4);
+  EXPECT_EQ(attention.head_size, 256);
+  EXPECT_EQ(attention.rope.value().dimensions, 64);
+  EXPECT_TRUE(attention.output_gate);
+  const auto& delta = std::get<GatedDelta>(read->model.layers[0].attention);
+  EXPECT_EQ(delta.key_heads, 16);
+  EXPECT_EQ(delta.value_heads, 32);
+  EXPECT_EQ(delta.key_size, 128);
+  EXPECT_EQ(delta.value_size, 128);
+}
+
+// A config as Qwen3.5-27B's is: the language model stands in text_config.
+TEST(HfFamiliesTest, Qwen35WithinAModelThatSeesImages) {
+  Json text = Twin("qwen3_5");
+  text.erase("architectures");
+  text.erase("rope_theta");
+  text.erase("partial_rotary_factor");
+  text["rope_parameters"] = {{"rope_type", "default"},
+                             {"rope_theta", 1e7},
+                             {"partial_rotary_factor", 0.25},
+                             {"mrope_interleaved", true},
+                             {"mrope_section", {2, 1, 1}}};
+  text["layer_types"] = {"linear_attention", "linear_attention", "full_attention",
+                         "linear_attention", "full_attention"};
+  text["attn_output_gate"] = true;
+  text["eos_token_id"] = 7;
+  Json config = {{"architectures", {"Qwen3_5ForConditionalGeneration"}},
+                 {"text_config", text},
+                 {"vision_config", Json::object()},
+                 {"tie_word_embeddings", true}};
+  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->model.tied_embeddings);
+  EXPECT_EQ(read->model.end_tokens, std::vector<int32_t>{7});
+  EXPECT_EQ(read->model.layers[1].FindSoftmax(), nullptr);
+  EXPECT_EQ(read->model.layers[2].softmax().rope.value().theta, 1e7);
+  EXPECT_EQ(read->model.layers[2].softmax().rope.value().dimensions, 8);
+  config["text_config"]["hidden_size"] = 0;
+  EXPECT_THAT(Error(config), HasSubstr("config.json: text_config.hidden_size: is 0"));
+  config.erase("text_config");
+  EXPECT_THAT(Error(config), HasSubstr("config.json: text_config: is missing"));
 }
 
 TEST(HfFamiliesTest, ScaledPositionsAreCheckedByName) {

@@ -30,6 +30,27 @@ struct SoftmaxAttention {
   bool sinks = false;
   QkNorm qk_norm = QkNorm::kNone;
   bool fused_qkv = false;  // q, k and v are one tensor, blk.N.attn_qkv.weight
+  // blk.N.attn_q.weight has for each head the rows of its query and then those of a gate, whose
+  // sigmoid the head's output is multiplied by (arXiv:2505.06708).
+  bool output_gate = false;
+};
+
+// Tokens that the causal convolution of a GatedDelta reads: one and the three before it.
+inline constexpr int kConvolutionWidth = 4;
+
+// A gated delta rule (Gated DeltaNet, arXiv:2412.06464): a recurrence in place of attention, with a
+// state of [key_size, value_size] for each value head. Queries, keys and values pass a causal
+// convolution and SiLU; queries and keys are divided by their Euclidean length. Each head's output
+// passes a root-mean-square norm, without ModelConfig::norm_offset, and is multiplied by the SiLU
+// of a gate. RecurrentOps::GatedDelta (executors/decoder_ops.h) has the formulas.
+struct GatedDelta {
+  int key_heads = 0;    // of queries, too; divides value_heads
+  int value_heads = 0;  // head h reads key head h / (value_heads / key_heads)
+  int key_size = 0;     // of a head
+  int value_size = 0;
+
+  // Returns the channels of the convolution: those of queries, keys and values.
+  int channels() const { return 2 * key_heads * key_size + value_heads * value_size; }
 };
 
 // How a gated linear joins its two factors:
@@ -113,13 +134,15 @@ inline bool NormsOutput(NormPlacement norms) {
 }
 
 struct LayerConfig {
-  std::variant<SoftmaxAttention> attention;
+  std::variant<SoftmaxAttention, GatedDelta> attention;
   std::variant<GatedFeedForward, GeluFeedForward, ExpertsFeedForward> feed_forward;
   NormPlacement norms = NormPlacement::kPre;
 
   // Return alternatives by name, for families, which know their layers. Others visit the variants.
   const SoftmaxAttention& softmax() const { return std::get<SoftmaxAttention>(attention); }
   SoftmaxAttention& softmax() { return std::get<SoftmaxAttention>(attention); }
+  // Returns null for a layer of another kind.
+  const SoftmaxAttention* FindSoftmax() const { return std::get_if<SoftmaxAttention>(&attention); }
   GatedFeedForward& gated() { return std::get<GatedFeedForward>(feed_forward); }
 
   // Returns the columns of the feed-forward network's down projection; in a mixture, those of one

@@ -6,13 +6,24 @@
 
 namespace millrace {
 
+absl::Status RefuseRecurrentLayers(const ModelConfig& config) {
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const SoftmaxAttention* const softmax = config.layers[i].FindSoftmax();
+    if (softmax != nullptr && !softmax->output_gate) continue;
+    return absl::UnimplementedError(StrCat(
+        "layer_types: layer ", i, " of ", config.architecture, " has ",
+        softmax == nullptr ? "a gated delta rule (linear_attention)" : "a gate of its output",
+        ", which this device does not compute; allowed: attention without a gate (the model runs "
+        "with --device cpu or torch)"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<HeadShape> SharedHeadShape(const ModelConfig& config) {
+  MILLRACE_RETURN_IF_ERROR(RefuseRecurrentLayers(config));
   const auto shape = [&](size_t layer) {
-    return std::visit(
-        [](const SoftmaxAttention& attention) {
-          return HeadShape{attention.heads, attention.kv_heads, attention.head_size};
-        },
-        config.layers[layer].attention);
+    const SoftmaxAttention& attention = config.layers[layer].softmax();
+    return HeadShape{attention.heads, attention.kv_heads, attention.head_size};
   };
   const HeadShape first = shape(0);
   for (size_t i = 1; i < config.layers.size(); ++i) {

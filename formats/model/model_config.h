@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "formats/model/layer_config.h"
 #include "formats/tensors/quant_scheme.h"
@@ -130,8 +131,12 @@ struct HeadShape {
 
   bool operator==(const HeadShape&) const = default;
 };
-// Returns the shape that all layers share. UNIMPLEMENTED, naming the layer, for a model whose
-// layers differ in it.
+// Returns UNIMPLEMENTED, naming the layer, for a model with recurrent layers or with gates of
+// attention's output, which not every device computes.
+absl::Status RefuseRecurrentLayers(const ModelConfig& config);
+
+// Returns the shape that all layers share, none of which is recurrent. UNIMPLEMENTED, naming the
+// layer, for a model whose layers differ in it.
 absl::StatusOr<HeadShape> SharedHeadShape(const ModelConfig& config);
 
 }  // namespace millrace

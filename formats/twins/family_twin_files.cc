@@ -53,16 +53,22 @@ ModelConfig ReadTwin(const FamilyTwin& twin) {
   return std::move(config->model);
 }
 
-// The attention whose numbers, but for windows and rotations, all layers of a twin share.
-const SoftmaxAttention& AttentionOf(const ModelConfig& model) { return model.layers[0].softmax(); }
+// The attention whose numbers, but for windows and rotations, all layers of a twin that have one
+// share.
+const SoftmaxAttention& AttentionOf(const ModelConfig& model) {
+  for (const LayerConfig& layer : model.layers) {
+    if (const SoftmaxAttention* const softmax = layer.FindSoftmax()) return *softmax;
+  }
+  std::abort();
+}
 
 // The rotation of the layers without a window.
 const RopeConfig& RopeOf(const ModelConfig& model) {
   const RopeConfig* found = nullptr;
   for (const LayerConfig& layer : model.layers) {
-    const SoftmaxAttention& attention = layer.softmax();
-    if (!attention.rope.has_value()) continue;
-    if (found == nullptr || attention.window == 0) found = &*attention.rope;
+    const SoftmaxAttention* const attention = layer.FindSoftmax();
+    if (attention == nullptr || !attention->rope.has_value()) continue;
+    if (found == nullptr || attention->window == 0) found = &*attention->rope;
   }
   if (found == nullptr) std::abort();
   return *found;
@@ -82,6 +88,11 @@ bool IsMxfp4(const FamilyTwin& twin) {
          "mxfp4";
 }
 
+// Returns what is added to a norm's stored weights.
+float NormOffset(const ModelConfig& model, std::string_view name) {
+  return name.ends_with("ssm_norm.weight") ? 0.0f : static_cast<float>(model.norm_offset);
+}
+
 // Names are GGUF's, and experts have tensors of their own.
 template <typename Visit>  // void(const TensorInfo& tensor, std::vector<float> values)
 void ForEachTensor(const FamilyTwin& twin, const ModelConfig& model, const Visit& visit) {
@@ -91,7 +102,7 @@ void ForEachTensor(const FamilyTwin& twin, const ModelConfig& model, const Visit
   const auto shapes = MakeTensorShapes(model, *twin.family, types, twin.name);
   for (const TensorInfo& tensor : shapes->tensors()) {
     const bool norm = tensor.name.ends_with("norm.weight");
-    const float centre = norm ? 1.0f - static_cast<float>(model.norm_offset) : 0.0f;
+    const float centre = norm ? 1.0f - NormOffset(model, tensor.name) : 0.0f;
     const float spread = SpreadOf(twin, model, tensor.name);
     std::vector<float> values(std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1},
                                               std::multiplies<int64_t>()));
@@ -368,7 +379,7 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
       values = PairsFromHalves(values, row, AttentionOf(model).head_size);
     }
     if (tensor.name.ends_with("norm.weight")) {
-      for (float& value : values) value += static_cast<float>(model.norm_offset);
+      for (float& value : values) value += NormOffset(model, tensor.name);
     }
     std::vector<int64_t> shape = tensor.shape;
     if (tensor.name.ends_with("ffn_gate_inp_shexp.weight")) shape = {model.hidden_size};

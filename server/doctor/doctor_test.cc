@@ -273,7 +273,7 @@ TEST(MemoryReportTest, WindowsHoldSequencesOfAnyLength) {
 // The parts are the executor's own plan, on however many ranks, and its groups of state a row each.
 TEST(MemoryReportTest, IsTheExecutorsPlan) {
   const std::string path = StrCat(::testing::TempDir(), "memory_report_test_", getpid());
-  for (const std::string_view name : {"llama", "gemma3"}) {
+  for (const std::string_view name : {"llama", "gemma3", "qwen3_5"}) {
     const FamilyTwin twin = FamilyTwinOf(name);
     WriteTwinFolder(twin, path);
     for (const int ranks : {1, 2}) {
@@ -283,6 +283,7 @@ TEST(MemoryReportTest, IsTheExecutorsPlan) {
       settings.block_size = 16;
       settings.max_model_len = twin.max_model_len;
       settings.tensor_parallel_size = ranks;
+      settings.max_num_seqs = 8;
       settings.kv_cache_memory = 4 << 20;
       const auto report = ReportMemory(settings, path);
       ASSERT_TRUE(report.ok()) << report.status();
@@ -294,9 +295,10 @@ TEST(MemoryReportTest, IsTheExecutorsPlan) {
       EXPECT_EQ(rows["weights"], static_cast<uint64_t>(plan->weights));
       EXPECT_EQ(rows["activations"], static_cast<uint64_t>(plan->activations));
       EXPECT_EQ(rows["workspaces"], static_cast<uint64_t>(plan->workspaces));
-      EXPECT_EQ(rows["KV cache"] + rows["KV cache of windows"],
+      EXPECT_EQ(rows["KV cache"] + rows["KV cache of windows"] + rows["state of sequences"],
                 static_cast<uint64_t>(plan->StateBytes()));
-      EXPECT_EQ(rows["KV cache of windows"] > 0, plan->state.num_groups() > 1);
+      EXPECT_EQ(rows["KV cache of windows"] > 0, plan->state.num_paged_groups() > 1);
+      EXPECT_EQ(rows["state of sequences"] > 0, name == "qwen3_5");
       EXPECT_EQ(report->total, static_cast<uint64_t>(plan->BesideState() + plan->StateBytes()) +
                                    rows["program and vocabulary"]);
     }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes family_reference.json and encoder_reference.json: transformers' results for a tiny twin of every model family.
+"""Makes family_reference.json, encoder_reference.json and prompt_lengths_reference.json: transformers' results for a tiny twin of
+every model family.
 
 `make parity` runs it:
 
@@ -13,14 +14,17 @@ each position of "rows", the last among them. They are "logprobs", and "half_kv_
 Of encoders, with the prompt's first tokens, it is the "embedding" and the "half_kv_embedding", pooled and
 normalized as the folder's modules.json says, and "half_kv_flips": how far the latter is from what transformers itself makes in float32,
 which rounds some keys and values to the next float16, as a share of the largest number; of several prompts the most. Of cross-encoders the one number is the logit, and tokens from "second_type" on have the
-second type.
+second type. Of decoders with recurrent layers there are results for prompts of several lengths, each with a greedy answer behind it:
+its tokens, and the log-probabilities of all but the first.
 """
 import contextlib
+import inspect
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
@@ -29,6 +33,8 @@ PROMPT = [(i * 37 + i * i) % 128 for i in range(49)]
 ROWS = [16, 48]  # after whole blocks
 ENCODED = 37  # not a multiple of a block
 OTHERS = [[(i * a + i * i * b) % 128 for i in range(ENCODED)] for a, b in ((37, 1), (5, 3), (11, 7), (29, 1), (3, 5), (41, 9), (17, 2), (7, 11))]
+LENGTHS = [1, 5, 63, 64, 65, 130, 300]  # of the prompts of models with recurrent layers
+ANSWER = 8  # tokens that are generated behind each
 SECOND = 20  # where the second text of a pair begins, for models with types of tokens
 
 
@@ -70,10 +76,44 @@ def half_kv(model):
 
 def decoder_reference(folder):
     model = load(AutoModelForCausalLM, folder)
-    largest, exact = logprobs(model)
-    with half_kv(model):
-        _, rounded = logprobs(model)
+    with double_states(model) if is_recurrent(model) else contextlib.nullcontext():
+        largest, exact = logprobs(model)
+        with half_kv(model):
+            _, rounded = logprobs(model)
     return {"largest": largest, "logprobs": exact, "half_kv_logprobs": rounded}
+
+
+@contextlib.contextmanager
+def double_states(model):
+    # Recurrent layers compute their states in float32 whatever the model's type.
+    module = sys.modules[type(model).__module__]
+    source = textwrap.dedent(inspect.getsource(module.torch_chunk_gated_delta_rule))
+    source = source[source.index("def "):].replace("torch.float32", "torch.float64")
+    scope = dict(vars(module))
+    exec(source, scope)  # noqa: S102: transformers' own code
+    single, module.torch_chunk_gated_delta_rule = module.torch_chunk_gated_delta_rule, scope["torch_chunk_gated_delta_rule"]
+    yield
+    module.torch_chunk_gated_delta_rule = single
+
+
+def is_recurrent(model):
+    return "linear_attention" in (getattr(model.config, "layer_types", None) or [])
+
+
+def lengths_reference(folder):
+    model = load(AutoModelForCausalLM, folder)
+    largest, prompts = 0.0, []
+    with double_states(model), torch.no_grad():
+        for length in LENGTHS:
+            tokens = [(i * 37 + i * i + length) % 128 for i in range(length)]
+            for _ in range(ANSWER):
+                tokens.append(model(torch.tensor([tokens]), use_cache=False).logits[0, -1].argmax().item())
+            logits = model(torch.tensor([tokens]), use_cache=False).logits[0]
+            largest = max(largest, logits.abs().max().item())
+            scores = logits.log_softmax(-1)
+            prompts.append({"length": length, "answer": ANSWER, "tokens": tokens,
+                            "logprobs": [round(scores[i, token].item(), 6) for i, token in enumerate(tokens[1:])]})
+    return {"largest": round(largest, 4), "prompts": prompts}
 
 
 def embedding(model, folder, prompt=None):
@@ -141,9 +181,9 @@ def classifier_reference(folder):
 
 
 def write(path, twins, **shared):
-    head = [f'{json.dumps(name)}: {json.dumps(values)}' for name, values in shared.items()]
+    head = [f'{json.dumps(name)}: {json.dumps(values)},\n' for name, values in shared.items()]
     lines = [f'{json.dumps(twin)}: {json.dumps(values, separators=(",", ":"))}' for twin, values in twins.items()]
-    path.write_text("{" + ",\n".join(head) + ',\n"twins": {\n' + ",\n".join(lines) + "\n}}\n")
+    path.write_text("{" + "".join(head) + '"twins": {\n' + ",\n".join(lines) + "\n}}\n")
 
 
 def main():
@@ -159,6 +199,8 @@ def main():
         decoders = [folder for folder in folders if folder not in encoders + classifiers]
         write(made / "family_reference.json", {folder.name: decoder_reference(folder) for folder in decoders},
               prompt=PROMPT, rows=ROWS)
+        recurrent = [folder for folder in decoders if "linear_num_key_heads" in (folder / "config.json").read_text()]
+        write(made / "prompt_lengths_reference.json", {folder.name: lengths_reference(folder) for folder in recurrent})
 
 
 if __name__ == "__main__":

@@ -40,7 +40,10 @@ namespace millrace::cpu {
   void ErfGeluGate(const float* x, Form form, void* out);                                        \
   void Cap(float* x, int count, float factor, float soft_cap);                                   \
   void Rope(float* head, const float* cosines, const float* sines, int pairs, bool interleaved); \
-  void Append(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);
+  void Append(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);  \
+  void Convolve(const float* const* inputs, const float* weights, int channels, float* out);     \
+  void DeltaRule(const DeltaTile& tile);                                                         \
+  void SigmoidGate(const float* gate, int count, bool silu, float* x);
 
 namespace plain {
 MILLRACE_CPU_KERNEL_SET

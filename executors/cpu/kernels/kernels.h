@@ -188,6 +188,33 @@ struct AttentionTile {
   float* out;           // [num_queries][head_size]
 };
 
+// Columns of a state that lie together, and that DeltaTile's kernel keeps in registers at a time.
+inline constexpr int kStateColumns = 32;
+inline constexpr int kConvolutionInputs = 4;  // a token's, and those of the three before it
+
+// The gated delta rule (Gated DeltaNet, arXiv:2412.06464) of one head over consecutive tokens of a
+// sequence. With the head's state S, [key_size, value_size], each token computes
+//   S = decay * S;  S = S + beta * k (v - S^T k)^T;  out = S^T q
+// one token after the other, so that results do not depend on how a sequence is cut into tiles.
+struct DeltaTile {
+  float* state;    // [value_size / kStateColumns][key_size][kStateColumns]
+  int key_size;    // a multiple of 16
+  int value_size;  // a multiple of kStateColumns
+  int tokens;
+  // Of the first token: queries and keys of `key_size`, values of `value_size`. Those of the next
+  // token lie `stride` floats further on.
+  const float* queries;
+  const float* keys;
+  const float* values;
+  size_t stride;
+  // Of the first token: a number each. Those of the next token lie `gate_stride` floats further on.
+  const float* decays;
+  const float* betas;
+  size_t gate_stride;
+  float* out;  // of the first token, [value_size]; may be `values`
+  size_t out_stride;
+};
+
 struct Kernels {
   const char* name;
 
@@ -216,6 +243,16 @@ struct Kernels {
   // Appends one token of one head to its page, in f16, clamped to its largest finite value. `keys`
   // is the token's lane of its group ([head_size], stride 16), `values` its row.
   void (*append)(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);
+
+  // out = silu(sum over i of inputs[i] * weights[i]): a causal convolution of each channel over
+  // four tokens, the oldest first. `channels`: a multiple of 16. weights:
+  // [kConvolutionInputs][channels].
+  void (*convolve)(const float* const* inputs, const float* weights, int channels, float* out);
+
+  void (*delta_rule)(const DeltaTile& tile);
+
+  // x = x * sigmoid(gate), or if `silu` x * silu(gate).
+  void (*sigmoid_gate)(const float* gate, int count, bool silu, float* x);
 
   const SamplingKernels* sampling;
 };

@@ -1,0 +1,167 @@
+// The ops of recurrent layers.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/strings.h"
+#include "executors/cpu/cpu_ops.h"
+#include "executors/models/model_state.h"
+
+namespace millrace::cpu {
+namespace {
+
+static_assert(kConvolutionInputs == kConvolutionWidth);
+
+// Added to the sum of squares before a query's or a key's length is its root.
+constexpr float kLengthEpsilon = 1e-6f;
+
+float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+
+// log(1 + exp(x)). Above 20 the 1 is below a float's precision.
+float Softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
+
+}  // namespace
+
+// The operands that all tokens of a layer share.
+struct CpuOps::DeltaStep {
+  int32_t layer;
+  const GatedDeltaSpec& spec;
+  const millrace::GatedDelta shape;  // of this rank
+  const GatedDeltaState state;
+  const CpuActivation& products;  // q, k, v and z of each token
+  const CpuActivation& factors;   // beta and alpha, and then beta and decay
+  const CpuActivation& mixed;     // q, k and v behind the convolution, and the output in place of v
+  std::vector<float> query_scales;  // [key_size]: the norms' weights
+  std::vector<float> key_scales;
+
+  int keys() const { return spec.key_heads * spec.key_size; }
+  int values_begin() const { return 2 * keys(); }
+  int value_width() const { return spec.value_heads * spec.value_size; }
+};
+
+void CpuOps::PrepareDelta(const DeltaStep& step, int token) const {
+  const GatedDeltaSpec& spec = step.spec;
+  const CpuStepInput::Row& row = step_->rows[step_->row_of[token]];
+  const int channels = step.shape.channels();
+  const float* inputs[kConvolutionInputs];
+  for (int i = 0; i < kConvolutionInputs; ++i) {
+    // Counted from the row's first token; what lies before it is in the state.
+    const int at = token - row.first_token + i - (kConvolutionInputs - 1);
+    inputs[i] = at >= 0
+                    ? step.products.Floats(row.first_token + at)
+                    : kv_.State(row.slot, step.layer) + (kConvolutionInputs - 1 + at) * channels;
+  }
+  float* const mixed = step.mixed.Floats(token);
+  kernels_.convolve(inputs, weights_.Vector(spec.convolution).data(), channels, mixed);
+  for (int head = 0; head < 2 * spec.key_heads; ++head) {
+    float* const values = mixed + head * spec.key_size;
+    const auto& scales = head < spec.key_heads ? step.query_scales : step.key_scales;
+    kernels_.norm(values, scales.data(), /*size=*/1, spec.key_size, kLengthEpsilon, Form::kFloat,
+                  values);
+  }
+  float* const betas = step.factors.Floats(token);
+  float* const alphas = betas + spec.value_heads;
+  const std::vector<float>& log_a = weights_.Vector(spec.log_a);
+  const std::vector<float>& time_biases = weights_.Vector(spec.time_bias);
+  for (int head = 0; head < spec.value_heads; ++head) {
+    betas[head] = Sigmoid(betas[head]);
+    const float step_size = Softplus(alphas[head] + time_biases[head]);
+    alphas[head] = std::exp(-std::exp(log_a[head]) * step_size);
+  }
+}
+
+void CpuOps::RunDelta(const DeltaStep& step, int row, int head) const {
+  const GatedDeltaSpec& spec = step.spec;
+  const CpuStepInput::Row& tokens = step_->rows[row];
+  const int key_head = head / (spec.value_heads / spec.key_heads);
+  float* const mixed = step.mixed.Floats(tokens.first_token);
+  float* const values = mixed + step.values_begin() + head * spec.value_size;
+  const float* const betas = step.factors.Floats(tokens.first_token);
+  kernels_.delta_rule(
+      {.state = kv_.State(tokens.slot, step.layer) + step.state.inputs + head * step.state.head,
+       .key_size = spec.key_size,
+       .value_size = spec.value_size,
+       .tokens = tokens.num_tokens,
+       .queries = mixed + key_head * spec.key_size,
+       .keys = mixed + step.keys() + key_head * spec.key_size,
+       .values = values,
+       .stride = step.mixed.row_floats(),
+       .decays = betas + spec.value_heads + head,
+       .betas = betas + head,
+       .gate_stride = step.factors.row_floats(),
+       .out = values,
+       .out_stride = step.mixed.row_floats()});
+}
+
+// Keeps the row's last inputs of the convolution for the row that follows.
+void CpuOps::KeepInputs(const DeltaStep& step, int row) const {
+  const CpuStepInput::Row& tokens = step_->rows[row];
+  const int channels = step.shape.channels();
+  float* const kept = kv_.State(tokens.slot, step.layer);
+  for (int i = 0; i < kConvolutionInputs - 1; ++i) {
+    const int at = tokens.num_tokens + i - (kConvolutionInputs - 1);
+    const float* const from = at >= 0 ? step.products.Floats(tokens.first_token + at)
+                                      : kept + (kConvolutionInputs - 1 + at) * channels;
+    std::copy_n(from, channels, kept + i * channels);
+  }
+}
+
+LinearInput CpuOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                               const GatedDeltaWeights& weights, const LinearInput& x,
+                               Consumers consumers) {
+  if (spec.key_size % kTileRows != 0 || spec.value_size % kStateColumns != 0) {
+    Fail(absl::UnimplementedError(StrCat("layer ", layer, "'s gated delta rule has keys of ",
+                                         spec.key_size, " and values of ", spec.value_size,
+                                         " elements; allowed on the CPU: multiples of ", kTileRows,
+                                         " and of ", kStateColumns)));
+  }
+  const millrace::GatedDelta shape{.key_heads = spec.key_heads,
+                                   .value_heads = spec.value_heads,
+                                   .key_size = spec.key_size,
+                                   .value_size = spec.value_size};
+  const CpuActivation products = Product(weights.qkvz, x);
+  const CpuActivation factors = Product(weights.beta_alpha, x);
+  const CpuActivation mixed = Take(Form::kFloat, shape.channels());
+  const DeltaStep step{.layer = layer,
+                       .spec = spec,
+                       .shape = shape,
+                       .state = GatedDeltaState(shape),
+                       .products = products,
+                       .factors = factors,
+                       .mixed = mixed,
+                       .query_scales = std::vector<float>(
+                           spec.key_size, 1 / std::sqrt(static_cast<float>(spec.key_size))),
+                       .key_scales = std::vector<float>(spec.key_size, 1.0f)};
+  pool_.ParallelFor(NumRows(), [&](int row, int) {
+    const CpuStepInput::Row& begins = step_->rows[row];
+    if (step_->positions[begins.first_token] > 0) return;
+    std::fill_n(kv_.State(begins.slot, layer),
+                step.state.inputs + step.state.heads * step.state.head, 0.0f);
+  });
+  pool_.ParallelFor(mixed.rows(), [&](int token, int) { PrepareDelta(step, token); });
+  pool_.ParallelFor(NumRows() * spec.value_heads, [&](int task, int) {
+    const int row = task / spec.value_heads;
+    const int head = task % spec.value_heads;
+    RunDelta(step, row, head);
+    if (head == 0) KeepInputs(step, row);
+  });
+  auto input = TakeInput(consumers, step.value_width());
+  const int width = step.value_width();
+  pool_.ParallelFor(mixed.rows(), [&](int token, int) {
+    float* const out = mixed.Floats(token) + step.values_begin();
+    for (int head = 0; head < spec.value_heads; ++head) {
+      NormRow(spec.norm, out + head * spec.value_size, Form::kFloat, out + head * spec.value_size);
+    }
+    const float* const z = products.Floats(token) + shape.channels();
+    kernels_.sigmoid_gate(z, width, /*silu=*/true, out);
+    for (const CpuActivation& form : input->forms) {
+      kernels_.store(out, width, form.form(), form.Row(token));
+    }
+  });
+  return input;
+}
+
+}  // namespace millrace::cpu

@@ -1,0 +1,49 @@
+#include <cmath>
+
+#include "executors/cpu/kernel_sets.h"
+
+namespace millrace::cpu::plain {
+namespace {
+
+float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+
+}  // namespace
+
+void Convolve(const float* const* inputs, const float* weights, int channels, float* out) {
+  for (int i = 0; i < channels; ++i) {
+    float sum = 0;
+    for (int tap = 0; tap < kConvolutionInputs; ++tap) {
+      sum += inputs[tap][i] * weights[tap * channels + i];
+    }
+    out[i] = sum * Sigmoid(sum);
+  }
+}
+
+void DeltaRule(const DeltaTile& tile) {
+  for (int column = 0; column < tile.value_size; ++column) {
+    float* const state = tile.state + column / kStateColumns * kStateColumns * tile.key_size +
+                         column % kStateColumns;
+    for (int token = 0; token < tile.tokens; ++token) {
+      const float* const q = tile.queries + token * tile.stride;
+      const float* const k = tile.keys + token * tile.stride;
+      const float decay = tile.decays[token * tile.gate_stride];
+      const float beta = tile.betas[token * tile.gate_stride];
+      float seen = 0;
+      for (int row = 0; row < tile.key_size; ++row) seen += state[row * kStateColumns] * k[row];
+      const float delta = beta * (tile.values[token * tile.stride + column] - decay * seen);
+      float out = 0;
+      for (int row = 0; row < tile.key_size; ++row) {
+        float& value = state[row * kStateColumns];
+        value = decay * value + k[row] * delta;
+        out += value * q[row];
+      }
+      tile.out[token * tile.out_stride + column] = out;
+    }
+  }
+}
+
+void SigmoidGate(const float* gate, int count, bool silu, float* x) {
+  for (int i = 0; i < count; ++i) x[i] *= Sigmoid(gate[i]) * (silu ? gate[i] : 1);
+}
+
+}  // namespace millrace::cpu::plain

@@ -1,0 +1,91 @@
+// Recurrent layers through ATen, token by token.
+#include <cmath>
+#include <vector>
+
+#include "executors/torch/op_util.h"
+#include "executors/torch/torch_ops.h"
+
+namespace millrace::aten {
+namespace {
+
+// Added to the sum of squares before a query's or a key's length is its root.
+constexpr double kLengthEpsilon = 1e-6;
+
+// x: [tokens, heads, size].
+at::Tensor OfUnitLength(const at::Tensor& x) {
+  return x * at::rsqrt(x.square().sum(-1, /*keepdim=*/true) + kLengthEpsilon);
+}
+
+}  // namespace
+
+// products: float32 [tokens, channels and more], of which the row's tokens pass the convolution.
+at::Tensor TorchOps::Convolve(int32_t layer, VectorId weights, const at::Tensor& products,
+                              const Row& row) const {
+  const at::Tensor& taps = weights_.Vector(weights);  // [inputs, channels]
+  const int64_t before = taps.size(0) - 1;
+  const at::Tensor kept = kv_.inputs[layer].select(0, row.slot);
+  const at::Tensor all = at::cat(
+      {kept, products.narrow(0, row.first_token, row.num_tokens).narrow(1, 0, taps.size(1))});
+  at::Tensor sum = at::zeros({row.num_tokens, taps.size(1)});
+  for (int64_t i = 0; i <= before; ++i) {
+    sum = sum + all.narrow(0, i, row.num_tokens) * taps.select(0, i);
+  }
+  kept.copy_(all.narrow(0, row.num_tokens, before));
+  return at::silu(sum);
+}
+
+// Returns the row's outputs, float32 [tokens, value heads, value size]. betas, decays: of all of
+// the step's tokens, [tokens, value heads].
+at::Tensor TorchOps::DeltaRow(int32_t layer, const GatedDeltaSpec& spec, const at::Tensor& mixed,
+                              const at::Tensor& betas, const at::Tensor& decays,
+                              const Row& row) const {
+  const int64_t keys = int64_t{spec.key_heads} * spec.key_size;
+  const int64_t values = int64_t{spec.value_heads} * spec.value_size;
+  const auto heads = [&](int64_t begin) {
+    const at::Tensor unit =
+        OfUnitLength(mixed.narrow(1, begin, keys).unflatten(-1, {spec.key_heads, spec.key_size}));
+    return unit.repeat_interleave(spec.value_heads / spec.key_heads, 1);
+  };
+  const at::Tensor q = heads(0) / std::sqrt(static_cast<double>(spec.key_size));
+  const at::Tensor k = heads(keys);
+  const at::Tensor v =
+      mixed.narrow(1, 2 * keys, values).unflatten(-1, {spec.value_heads, spec.value_size});
+  const at::Tensor state = kv_.states[layer].select(0, row.slot);  // [heads, key size, value size]
+  std::vector<at::Tensor> outs;
+  for (int64_t i = 0; i < row.num_tokens; ++i) {
+    const int64_t token = row.first_token + i;
+    const at::Tensor key = k[i].unsqueeze(-1);
+    const at::Tensor decayed = state * decays[token].view({-1, 1, 1});
+    const at::Tensor seen = (decayed * key).sum(1);
+    const at::Tensor delta = (v[i] - seen) * betas[token].unsqueeze(-1);
+    state.copy_(decayed + key * delta.unsqueeze(1));
+    outs.push_back((state * q[i].unsqueeze(-1)).sum(1));
+  }
+  return at::stack(outs);
+}
+
+LinearInput TorchOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                                 const GatedDeltaWeights& weights, const LinearInput& x,
+                                 Consumers) {
+  const at::Tensor products = Product(weights.qkvz, Values(x)).to(at::kFloat);
+  const at::Tensor factors = Product(weights.beta_alpha, Values(x)).to(at::kFloat);
+  const at::Tensor betas = factors.narrow(1, 0, spec.value_heads).sigmoid();
+  const at::Tensor steps = at::softplus(factors.narrow(1, spec.value_heads, spec.value_heads) +
+                                        weights_.Vector(spec.time_bias));
+  const at::Tensor decays = at::exp(-weights_.Vector(spec.log_a).exp() * steps);
+  std::vector<at::Tensor> outs;
+  for (const Row& row : rows_) {
+    if (row.start == 0) {
+      kv_.inputs[layer].select(0, row.slot).zero_();
+      kv_.states[layer].select(0, row.slot).zero_();
+    }
+    const at::Tensor mixed = Convolve(layer, spec.convolution, products, row);
+    outs.push_back(DeltaRow(layer, spec, mixed, betas, decays, row));
+  }
+  const int64_t width = int64_t{spec.value_heads} * spec.value_size;
+  const at::Tensor z = products.narrow(1, products.size(1) - width, width);
+  const at::Tensor out = NormOf(spec.norm, at::cat(outs)).flatten(1) * at::silu(z);
+  return AsLinearInput(out.to(Values(x).scalar_type()));
+}
+
+}  // namespace millrace::aten

@@ -1,0 +1,136 @@
+// Qwen3.5 and its successors of the same shape: of each few layers most are gated delta rules, and
+// the others have attention with gates of its output, norms of q and k, and rotations of a part of
+// each head. Norms store w - 1, but for those within gated delta rules. Models that also see images
+// are served as what they are without them. Tensors behind the layers, mtp.*, predict further
+// tokens: not ours.
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "formats/families/decoder.h"
+#include "formats/families/families.h"
+
+namespace millrace {
+namespace {
+
+// Sets which layers are gated delta rules: `layer_types` says so, or else all but every
+// full_attention_interval-th are.
+absl::Status SetLayerKinds(const HfReader& config, const GatedDelta& delta, ModelConfig* model) {
+  constexpr char kName[] = "layer_types";
+  const JsonFields& fields = config.fields();
+  MILLRACE_ASSIGN_OR_RETURN(const int interval,
+                            config.IntOr("full_attention_interval", kMaxLayers, 4));
+  std::vector<std::string> types;
+  for (int i = 0; i < model->num_layers(); ++i) {
+    types.push_back((i + 1) % interval == 0 ? "full_attention" : "linear_attention");
+  }
+  if (fields.Find(kName) != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(types, fields.Strings(kName));
+  }
+  if (types.size() != model->layers.size()) {
+    return fields.Bad(kName, StrCat("has ", types.size(), " items, must have ", model->num_layers(),
+                                    ", one a layer"));
+  }
+  bool attends = false;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] == "linear_attention") {
+      model->layers[i].attention = delta;
+    } else if (types[i] == "full_attention") {
+      attends = true;
+    } else {
+      return fields.Unsupported(kName, StrCat("\"", Printable(types[i]),
+                                              "\" is not supported (supported: full_attention, "
+                                              "linear_attention)"));
+    }
+  }
+  if (attends) return absl::OkStatus();
+  return fields.Unsupported(kName, "has no full_attention, of which at least one is supported");
+}
+
+absl::StatusOr<GatedDelta> ReadDelta(const HfReader& config) {
+  GatedDelta delta;
+  MILLRACE_ASSIGN_OR_RETURN(delta.key_heads, config.IntOr("linear_num_key_heads", kMaxHeads, 16));
+  MILLRACE_ASSIGN_OR_RETURN(delta.value_heads,
+                            config.IntOr("linear_num_value_heads", kMaxHeads, 32));
+  MILLRACE_ASSIGN_OR_RETURN(delta.key_size, config.IntOr("linear_key_head_dim", kMaxHeadSize, 128));
+  MILLRACE_ASSIGN_OR_RETURN(delta.value_size,
+                            config.IntOr("linear_value_head_dim", kMaxHeadSize, 128));
+  if (delta.value_heads % delta.key_heads != 0) {
+    return config.fields().Bad("linear_num_value_heads",
+                               StrCat(delta.value_heads, " must be a multiple of the ",
+                                      delta.key_heads, " of linear_num_key_heads"));
+  }
+  MILLRACE_RETURN_IF_ERROR(
+      config.fields().Refuse("linear_conv_kernel_dim", Json::array({kConvolutionWidth})));
+  return delta;
+}
+
+// Of a text alone, all parts of a position that mrope_section tells apart are the same number.
+absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
+  MILLRACE_ASSIGN_OR_RETURN(
+      ModelConfig model,
+      config.Decoder(
+          {.head_size = 256, .kv_heads = 4, .context = 32768, .rope = {.partial = 0.25}}));
+  MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
+  MILLRACE_RETURN_IF_ERROR(config.fields().Refuse("attn_output_gate", Json::array({true})));
+  MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
+  model.norm_offset = 1;
+  for (LayerConfig& layer : model.layers) {
+    layer.softmax().qk_norm = QkNorm::kHead;
+    layer.softmax().output_gate = true;
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const GatedDelta delta, ReadDelta(config));
+  MILLRACE_RETURN_IF_ERROR(SetLayerKinds(config, delta, &model));
+  return model;
+}
+
+// The language model's fields are those of text_config. Whether its head is the embedding is said
+// beside it, and counts where it is.
+absl::StatusOr<ModelConfig> ReadHfNested(const HfReader& config) {
+  constexpr char kTied[] = "tie_word_embeddings";
+  MILLRACE_ASSIGN_OR_RETURN(const JsonFields text, config.fields().Object("text_config"));
+  Json merged = text.object();
+  if (const Json* tied = config.fields().Find(kTied)) merged[kTied] = *tied;
+  const JsonFields fields = text.With(merged);
+  return ReadHf(HfReader(fields));
+}
+
+absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
+  return file.Unsupported("general.architecture",
+                          "files of qwen35 are not supported (supported: folders)");
+}
+
+constexpr HfArchitecture kArchitectures[] = {{"Qwen3_5ForCausalLM", ReadHf},
+                                             {"Qwen3_5ForConditionalGeneration", ReadHfNested}};
+
+constexpr std::string_view kIgnored[] = {"mtp.", "model.visual."};
+
+constexpr std::string_view kTwins = R"([
+{"name": "qwen3_5", "in_gguf": false,
+ "changes": {"model_type": "qwen3_5_text", "num_hidden_layers": 5, "full_attention_interval": 2,
+   "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32,
+   "linear_value_head_dim": 64, "linear_conv_kernel_dim": 4, "max_position_embeddings": 512,
+   "partial_rotary_factor": 0.25},
+ "mutations": [{"partial_rotary_factor": 0.5}]},
+{"name": "qwen3_5_tied", "in_gguf": false,
+ "changes": {"model_type": "qwen3_5_text", "num_hidden_layers": 2, "full_attention_interval": 2,
+   "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 48,
+   "linear_value_head_dim": 32, "partial_rotary_factor": 0.5, "tie_word_embeddings": true,
+   "attention_bias": true},
+ "mutations": [{"partial_rotary_factor": 0.25}]}
+])";
+
+}  // namespace
+
+constexpr Family kQwen35 = {.name = "qwen35",
+                            .hf = kArchitectures,
+                            .read_gguf = ReadGguf,
+                            .tensors = DecoderTensors,
+                            .spellings = kDeltaSpellings,
+                            .shared_spellings = kDecoderSpellings,
+                            .nested_in_folders = true,
+                            .ignored = kIgnored,
+                            .twins = kTwins};
+
+}  // namespace millrace
