@@ -170,8 +170,8 @@ class MixtureOps : public virtual CoreOps {
                               std::optional<NormId> norm, Consumers consumers) = 0;
 };
 
-// A gated delta rule (GatedDelta in formats/layer_config.h) with the heads of this rank. Value head
-// h reads key head h / (value_heads / key_heads).
+// A gated delta rule (GatedDelta in formats/model/layer_config.h) with the heads of this rank.
+// Value head h reads key head h / (value_heads / key_heads).
 struct GatedDeltaSpec {
   int32_t key_heads = 0;
   int32_t value_heads = 0;

@@ -13,8 +13,8 @@
 #include "executors/cpu/cpu_executor.h"
 #include "executors/models/family_reference.h"
 #include "executors/tiny_model_test_util.h"
-#include "formats/family_twins.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
+#include "formats/twins/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

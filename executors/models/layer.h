@@ -42,7 +42,7 @@ struct SoftmaxMixer {
                   Residual& residual, const NextInput& next) const;
 };
 
-// A gated delta rule (formats/layer_config.h: GatedDelta).
+// A gated delta rule (formats/model/layer_config.h: GatedDelta).
 struct GatedDeltaMixer {
   GatedDeltaSpec spec;
   GatedDeltaWeights weights;

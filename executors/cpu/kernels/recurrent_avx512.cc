@@ -1,7 +1,7 @@
 // Compiled with AVX-512 switched on: nothing here may instantiate code that other files share.
-#include "executors/cpu/kernel_sets.h"
+#include "executors/cpu/kernels/kernel_sets.h"
 #include "executors/host/avx512_math.h"
 
 namespace millrace::cpu::avx512 {
-#include "executors/cpu/recurrent_simd.inc"
+#include "executors/cpu/kernels/recurrent_simd.inc"
 }  // namespace millrace::cpu::avx512

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "executors/cpu/kernel_sets.h"
+#include "executors/cpu/kernels/kernel_sets.h"
 
 namespace millrace::cpu::plain {
 namespace {

@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "executors/cpu/kernels.h"
-#include "executors/cpu/kernels_test_util.h"
+#include "executors/cpu/kernels/kernels.h"
+#include "executors/cpu/kernels/kernels_test_util.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cpu {
