@@ -90,7 +90,7 @@ absl::Status GgufFile::ListTensors(absl::Span<TensorInfo> tensors, GgufTensorNam
     if (tensor.shape.size() == 1 && tensor.name.ends_with("ffn_gate_inp_shexp.weight")) {
       tensor.shape.insert(tensor.shape.begin(), 1);
     }
-    std::string name = tensor.name;
+    std::string name(tensor.name);
     if (names != nullptr) name = names(architecture == nullptr ? "" : *architecture, tensor.name);
     const bool as_it_is = name == tensor.name;
     if (as_it_is ? tensors_.Add(tensor, tensor.name) : tensors_.AddAs(tensor, std::move(name))) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/strings.h"
 #include "formats/open_model.h"
 #include "formats/tensors/dequantize.h"
 #include "formats/twins/hf_test_util.h"
