@@ -1,7 +1,8 @@
 """Prints those of the files on standard input whose code has changed since a commit: not only comments, blanks and line breaks.
 
-Usage: code_changed.py COMMIT   Names are relative to the current folder, the repository's root. A comment for clang-tidy (NOLINT) counts
-as code.
+Usage: code_changed.py COMMIT [--moves]   Each line has a file's name at the commit, a tab, and its name now; both are relative to the current
+folder, the repository's root. A comment for clang-tidy (NOLINT) counts as code. With --moves, where headers lie and the names of include
+guards do not count: a check that reads what headers say finds the same, while whether a file compiles may depend on it.
 """
 
 import re
@@ -10,6 +11,14 @@ import sys
 
 import batches
 
+INCLUDE = re.compile(r'^#include "(?:[^"]*/)?([^"/]+)"\n', re.M)
+GUARD = re.compile(r"^#ifndef (\w+_H_)\n#define \1\n", re.M)
+
+
+def without_places(text):
+    """The text with the names of its own headers, in their order, in place of includes by path, and without its include guard."""
+    return "".join(sorted(INCLUDE.findall(text))) + GUARD.sub("", INCLUDE.sub("", text))
+
 
 def code(text):
     """The text without comments, its strings kept, every blank one space."""
@@ -17,13 +26,17 @@ def code(text):
     return re.sub(r"\s+", " ", kept)
 
 
-def main(commit):
-    for name in sys.stdin.read().splitlines():
-        before = subprocess.run(["git", "show", f"{commit}:{name}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        with open(name, encoding="utf-8") as file:
-            if before.returncode != 0 or code(before.stdout.decode()) != code(file.read()):
-                print(name)
+def main(commit, moves):
+    for line in sys.stdin.read().splitlines():
+        old, new = line.split("\t")
+        before = subprocess.run(["git", "show", f"{commit}:{old}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        with open(new, encoding="utf-8") as file:
+            texts = [before.stdout.decode(), file.read()]
+        if moves:
+            texts = [without_places(text) for text in texts]
+        if before.returncode != 0 or code(texts[0]) != code(texts[1]):
+            print(new)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], "--moves" in sys.argv[2:])

@@ -40,15 +40,16 @@ sources_of() {
 
 # .cc files.
 changed() {
-  local base
+  local base moves=--moves
   if [ "$what" = tidy-all ]; then
     git ls-files '*.cc'
     return
   fi
   base=${CHANGES_SINCE:-$(changes_base)}
-  # A file that was only moved has not changed, nor one of which only comments did.
-  git diff --name-status --find-renames --diff-filter=d "$base" -- '*.cc' '*.h' | awk '$1 != "R100" { print $NF }' |
-    python3 scripts/code_changed.py "$base" | while read -r file; do
+  # A file that was only moved has not changed, nor one of which only comments did or, for clang-tidy, where its headers lie.
+  [ "$what" != alone ] || moves=
+  git diff --name-status --find-renames --diff-filter=d "$base" -- '*.cc' '*.h' | awk -F'\t' '$1 != "R100" { print $2 "\t" $NF }' |
+    python3 scripts/code_changed.py "$base" $moves | while read -r file; do
     case $file in
       *.h) sources_of "$file" ;;
       *) echo "$file" ;;

@@ -1,7 +1,5 @@
 #include "formats/model/model_config.h"
 
-#include <variant>
-
 #include "base/strings.h"
 
 namespace millrace {
