@@ -171,7 +171,6 @@ class MixtureOps : public virtual CoreOps {
 };
 
 // A gated delta rule (GatedDelta in formats/model/layer_config.h) with the heads of this rank.
-// Value head h reads key head h / (value_heads / key_heads).
 struct GatedDeltaSpec {
   int32_t key_heads = 0;
   int32_t value_heads = 0;
@@ -179,9 +178,15 @@ struct GatedDeltaSpec {
   int32_t value_size = 0;
   // Of the channels of q, k and v: [kConvolutionWidth][channels], the oldest token's first.
   VectorId convolution{};
-  VectorId log_a{};      // [value_heads]
-  VectorId time_bias{};  // [value_heads]
-  NormId norm{};         // of a value head's output, [value_size]
+  VectorId a{};            // [value_heads]: log(A), or -A if `converted`
+  VectorId time_bias{};    // [value_heads]
+  NormId norm{};           // of a value head's output, [value_size]
+  bool converted = false;  // GatedDelta's
+
+  // Returns the key head that a value head reads.
+  int32_t KeyHead(int32_t value_head) const {
+    return converted ? value_head % key_heads : value_head / (value_heads / key_heads);
+  }
 };
 
 // The linears that read the layer's input: q, k, v and the gate of the output z; and beta and
@@ -201,7 +206,7 @@ class RecurrentOps : public virtual CoreOps {
   // Computes for each token, one after the other:
   //   [q, k, v] = silu(causal convolution of x's q, k and v)
   //   q = q / |q| / sqrt(key_size), k = k / |k|
-  //   decay = exp(-exp(log_a) * softplus(alpha + time_bias)), beta = sigmoid(beta)
+  //   decay = exp(-A * softplus(alpha + time_bias)), beta = sigmoid(beta)
   //   S = decay * S, S = S + beta * k (v - S^T k)^T, out = S^T q
   //   norm(out) * silu(z)
   // and returns the latter, [tokens, value_heads * value_size]. State and arithmetic are float32.

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "base/strings.h"
 #include "formats/twins/gguf_test_util.h"
@@ -80,6 +82,50 @@ TEST(GgufModelTest, HeadsThatLayersDoNotShareAreRefusedByTheLayer) {
   EXPECT_EQ(status.message(),
             "layer 2 has 8 heads and 2 kv heads of 32 elements, layer 0 has 8 and 4 of 32; "
             "supported: the same in all layers");
+}
+
+TEST(GgufModelTest, RecurrentLayersAndGatesAreRefusedByTheLayer) {
+  const SoftmaxAttention attention{.heads = 8, .kv_heads = 4, .head_size = 32};
+  ModelConfig config{.architecture = "qwen35"};
+  config.layers.assign(3, {.attention = attention, .feed_forward = {}});
+  config.layers[1].softmax().output_gate = true;
+  const auto error = [&] { return std::string(SharedHeadShape(config).status().message()); };
+  EXPECT_THAT(error(), HasSubstr("layer_types: layer 1 of qwen35 has a gate of its output"));
+  config.layers[1].attention = GatedDelta{};
+  EXPECT_THAT(error(), HasSubstr("layer_types: layer 1 of qwen35 has a gated delta rule"));
+}
+
+TEST(GgufModelTest, RefusesGatedDeltaRulesByTheKey) {
+  const auto with = [](const char* changed, uint32_t number) {
+    std::map<std::string, uint32_t> keys = {{"block_count", 4},
+                                            {"context_length", 256},
+                                            {"embedding_length", 64},
+                                            {"feed_forward_length", 96},
+                                            {"attention.head_count", 4},
+                                            {"full_attention_interval", 2},
+                                            {"ssm.conv_kernel", 4},
+                                            {"ssm.state_size", 32},
+                                            {"ssm.group_count", 2},
+                                            {"ssm.time_step_rank", 4},
+                                            {"ssm.inner_size", 128}};
+    keys[changed] = number;
+    GgufWriter writer;
+    writer.String("general.architecture", "qwen35")
+        .Float32("qwen35.attention.layer_norm_rms_epsilon", 1e-5f)
+        .Tensor("token_embd.weight", TensorType::kF32, {8, 64}, std::vector<float>(512));
+    for (const auto& [key, value] : keys) writer.Uint32("qwen35." + key, value);
+    return ErrorOf(Read(writer));
+  };
+  // All is well up to the tensors, of which there are none.
+  EXPECT_THAT(with("block_count", 4), HasSubstr("tensor blk.0.attn_norm.weight: is missing"));
+  EXPECT_THAT(with("ssm.conv_kernel", 3), HasSubstr("ssm.conv_kernel: 3 is not supported, only 4"));
+  EXPECT_THAT(with("ssm.group_count", 3), HasSubstr("ssm.time_step_rank: 4 must divide"));
+  EXPECT_THAT(with("ssm.inner_size", 130), HasSubstr("ssm.inner_size, 130"));
+  EXPECT_THAT(with("ssm.state_size", 0), HasSubstr("ssm.state_size"));
+  EXPECT_THAT(with("full_attention_interval", 5),
+              HasSubstr("full_attention_interval: 5 is not supported of 4 layers"));
+  EXPECT_THAT(with("nextn_predict_layers", 4), HasSubstr("nextn_predict_layers"));
+  EXPECT_THAT(with("attention.sliding_window", 8), HasSubstr("attention.sliding_window: 8"));
 }
 
 TEST(GgufModelTest, RefusesByNameWhatWouldChangeTheMaths) {

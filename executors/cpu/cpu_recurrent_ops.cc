@@ -64,19 +64,19 @@ void CpuOps::PrepareDelta(const DeltaStep& step, int token) const {
   }
   float* const betas = step.factors.Floats(token);
   float* const alphas = betas + spec.value_heads;
-  const std::vector<float>& log_a = weights_.Vector(spec.log_a);
+  const std::vector<float>& a = weights_.Vector(spec.a);
   const std::vector<float>& time_biases = weights_.Vector(spec.time_bias);
   for (int head = 0; head < spec.value_heads; ++head) {
     betas[head] = Sigmoid(betas[head]);
     const float step_size = Softplus(alphas[head] + time_biases[head]);
-    alphas[head] = std::exp(-std::exp(log_a[head]) * step_size);
+    alphas[head] = std::exp((spec.converted ? a[head] : -std::exp(a[head])) * step_size);
   }
 }
 
 void CpuOps::RunDelta(const DeltaStep& step, int row, int head) const {
   const GatedDeltaSpec& spec = step.spec;
   const CpuStepInput::Row& tokens = step_->rows[row];
-  const int key_head = head / (spec.value_heads / spec.key_heads);
+  const int key_head = spec.KeyHead(head);
   float* const mixed = step.mixed.Floats(tokens.first_token);
   float* const values = mixed + step.values_begin() + head * spec.value_size;
   const float* const betas = step.factors.Floats(tokens.first_token);

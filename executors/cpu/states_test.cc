@@ -153,7 +153,7 @@ TEST_F(StatesTest, ASlotWithoutItsStateIsRefused) {
 // A memory that holds blocks, but not the states of all sequences.
 TEST_F(StatesTest, TheLeastMemoryIsSaid) {
   const int64_t bytes = std::get<SlotState>(Load()->info().limits.state.groups[1]).bytes;
-  EXPECT_EQ(bytes, 3 * 4 * (3 * (2 * 2 * 32 + 4 * 64) + 4 * 32 * 64));
+  EXPECT_EQ(bytes, 3 * 4 * (3 * (2 * 2 * 32 + 4 * 32) + 4 * 32 * 32));
   CpuSpec device = Device();
   device.kv_cache_memory = 12 * bytes;
   const auto loaded = LoadCpuExecutor({Path("twin")}, device);

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/status.h"
@@ -218,11 +217,8 @@ absl::StatusOr<std::unique_ptr<Encoder>> LoadEncoder(const ModelConfig& config, 
     MILLRACE_ASSIGN_OR_RETURN(bias, placer.PositionBias("attn_rel_b.weight"));
   }
   for (int i = 0; i < config.num_layers(); ++i) {
-    const auto load = [&](const SoftmaxAttention& attention) {
-      return loader.LoadLayer(i, attention, max_model_len, bias);
-    };
     MILLRACE_ASSIGN_OR_RETURN(model->layers.emplace_back(),
-                              std::visit(load, config.layers[i].attention));
+                              loader.LoadLayer(i, config.layers[i].softmax(), max_model_len, bias));
   }
   if (config.layers[0].norms == NormPlacement::kPre) {
     MILLRACE_ASSIGN_OR_RETURN(model->output_norm, loader.Norm("output_norm"));

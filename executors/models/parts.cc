@@ -146,6 +146,12 @@ absl::StatusOr<Mixer> PartLoader::Delta(int layer, const GatedDelta& delta) {
   const std::string output = Weight(layer, "ssm_out");
   MILLRACE_ASSIGN_OR_RETURN(const int64_t rows, BlockRows(placer_, qkvz));
   MILLRACE_ASSIGN_OR_RETURN(const ScaleBlock out, placer_.BlockOf(output));
+  if (delta.converted && delta.value_heads != delta.key_heads && placer_.rank().size > 1) {
+    return absl::UnimplementedError(StrCat(
+        qkvz[0], " has ", delta.value_heads, " value heads in turns, of ", delta.key_heads,
+        " key heads; allowed with tensor_parallel_size above 1: value heads behind one another, as "
+        "in folders"));
+  }
   // Value heads are divided as attention's queries are, by the key heads that they read.
   const HeadShares heads = DivideHeads(delta.value_heads, delta.key_heads,
                                        UnitOf(delta.value_size, std::lcm(rows, out.columns)),
@@ -155,7 +161,8 @@ absl::StatusOr<Mixer> PartLoader::Delta(int layer, const GatedDelta& delta) {
   GatedDeltaMixer mixer{.spec = {.key_heads = static_cast<int32_t>(heads.kv.size),
                                  .value_heads = static_cast<int32_t>(heads.q.size),
                                  .key_size = delta.key_size,
-                                 .value_size = delta.value_size}};
+                                 .value_size = delta.value_size,
+                                 .converted = delta.converted}};
   MILLRACE_ASSIGN_OR_RETURN(
       mixer.weights.qkvz,
       placer_.Linear(qkvz, {.rows = {keys, keys, values, values}, .columns = std::nullopt}));
@@ -165,8 +172,7 @@ absl::StatusOr<Mixer> PartLoader::Delta(int layer, const GatedDelta& delta) {
   mixer.readers = {mixer.weights.qkvz, mixer.weights.beta_alpha};
   MILLRACE_ASSIGN_OR_RETURN(mixer.spec.convolution,
                             placer_.Convolution(Weight(layer, "ssm_conv1d"), {keys, keys, values}));
-  MILLRACE_ASSIGN_OR_RETURN(mixer.spec.log_a,
-                            placer_.Vector(StrCat("blk.", layer, ".ssm_a"), heads.q));
+  MILLRACE_ASSIGN_OR_RETURN(mixer.spec.a, placer_.Vector(StrCat("blk.", layer, ".ssm_a"), heads.q));
   MILLRACE_ASSIGN_OR_RETURN(mixer.spec.time_bias,
                             placer_.Vector(StrCat("blk.", layer, ".ssm_dt.bias"), heads.q));
   MILLRACE_ASSIGN_OR_RETURN(mixer.spec.norm,

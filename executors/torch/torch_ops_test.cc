@@ -198,7 +198,7 @@ class BrokenOps : public TorchOps {
                          const GatedDeltaWeights& weights, const LinearInput& x,
                          Consumers consumers) override {
     GatedDeltaSpec other = spec;
-    if (Is("GatedDelta")) other.time_bias = spec.log_a;
+    if (Is("GatedDelta")) other.time_bias = spec.a;
     return TorchOps::GatedDelta(layer, other, weights, x, consumers);
   }
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {

@@ -44,7 +44,8 @@ at::Tensor TorchOps::DeltaRow(int32_t layer, const GatedDeltaSpec& spec, const a
   const auto heads = [&](int64_t begin) {
     const at::Tensor unit =
         OfUnitLength(mixed.narrow(1, begin, keys).unflatten(-1, {spec.key_heads, spec.key_size}));
-    return unit.repeat_interleave(spec.value_heads / spec.key_heads, 1);
+    const int64_t each = spec.value_heads / spec.key_heads;
+    return spec.converted ? unit.repeat({1, each, 1}) : unit.repeat_interleave(each, 1);
   };
   const at::Tensor q = heads(0) / std::sqrt(static_cast<double>(spec.key_size));
   const at::Tensor k = heads(keys);
@@ -72,7 +73,8 @@ LinearInput TorchOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
   const at::Tensor betas = factors.narrow(1, 0, spec.value_heads).sigmoid();
   const at::Tensor steps = at::softplus(factors.narrow(1, spec.value_heads, spec.value_heads) +
                                         weights_.Vector(spec.time_bias));
-  const at::Tensor decays = at::exp(-weights_.Vector(spec.log_a).exp() * steps);
+  const at::Tensor& a = weights_.Vector(spec.a);
+  const at::Tensor decays = at::exp((spec.converted ? a : -a.exp()) * steps);
   std::vector<at::Tensor> outs;
   for (const Row& row : rows_) {
     if (row.start == 0) {

@@ -54,7 +54,9 @@ void AddAttention(const std::string& block, int64_t hidden, const GatedDelta& de
   // So few rows are hardly ever quantized.
   add("ssm_beta.weight", {delta.value_heads, hidden}, TensorRole::kRouter);
   add("ssm_alpha.weight", {delta.value_heads, hidden}, TensorRole::kRouter);
-  add("ssm_conv1d.weight", {delta.channels(), 1, kConvolutionWidth}, TensorRole::kVector);
+  std::vector<int64_t> convolution = {delta.channels(), 1, kConvolutionWidth};
+  if (delta.converted) convolution = {delta.channels(), kConvolutionWidth};
+  add("ssm_conv1d.weight", std::move(convolution), TensorRole::kVector);
   add("ssm_a", {delta.value_heads}, TensorRole::kVector);
   add("ssm_dt.bias", {delta.value_heads}, TensorRole::kVector);
   add("ssm_norm.weight", {delta.value_size}, TensorRole::kVector);

@@ -2,6 +2,8 @@
 #ifndef MILLRACE_FORMATS_FAMILIES_DECODER_H_
 #define MILLRACE_FORMATS_FAMILIES_DECODER_H_
 
+#include <array>
+#include <cstddef>
 #include <vector>
 
 #include "formats/families/family.h"
@@ -29,8 +31,8 @@ namespace millrace {
 //   blk.N.attn_qkv.weight                            [C, H]: q's rows, k's and then v's
 //   blk.N.attn_gate.weight                           [V * S, H]
 //   blk.N.ssm_beta.weight, blk.N.ssm_alpha.weight    [V, H]
-//   blk.N.ssm_conv1d.weight                          [C, 1, kConvolutionWidth]
-//   blk.N.ssm_a, blk.N.ssm_dt.bias                   [V]; ssm_a is the logarithm of A
+//   blk.N.ssm_conv1d.weight                          [C, 1, kConvolutionWidth], [C,
+//   kConvolutionWidth] if converted blk.N.ssm_a, blk.N.ssm_dt.bias                   [V]
 //   blk.N.ssm_norm.weight                            [S]
 //   blk.N.ssm_out.weight                             [H, V * S]
 // and of a mixture of E experts, each of size F, in the place of those with ffn_:
@@ -55,7 +57,6 @@ inline constexpr Spelling kDeltaSpellings[] = {
     {"blk.#.ssm_dt.bias", "model.layers.#.linear_attn.dt_bias"},
     {"blk.#.ssm_norm", "model.layers.#.linear_attn.norm"},
     {"blk.#.ssm_out", "model.layers.#.linear_attn.out_proj"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
 };
 
 // All but the norms of the feed-forward network and of what blocks add, whose names differ.
@@ -88,6 +89,16 @@ inline constexpr Spelling kDecoderSpellings[] = {
 // For layers that norm what their blocks read, and no more.
 inline constexpr Spelling kPreNormSpellings[] = {
     {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"}};
+
+// Returns both lists, of which a family has but one of its own.
+template <size_t kFirst, size_t kSecond>
+constexpr std::array<Spelling, kFirst + kSecond> Joined(const Spelling (&first)[kFirst],
+                                                        const Spelling (&second)[kSecond]) {
+  std::array<Spelling, kFirst + kSecond> all{};
+  for (size_t i = 0; i < kFirst; ++i) all[i] = first[i];
+  for (size_t i = 0; i < kSecond; ++i) all[kFirst + i] = second[i];
+  return all;
+}
 
 // For layers that norm what their blocks add, and perhaps what they read.
 inline constexpr Spelling kOutputNormSpellings[] = {

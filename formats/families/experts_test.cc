@@ -349,6 +349,14 @@ TEST(ExpertNamesTest, AreTranslatedBothWays) {
             "model.layers.12.block_sparse_moe.experts.7.w2.weight_scale");
   EXPECT_EQ(HfNames("blk.1.ffn_gate.weight", kGlm4Moe)[0], "model.layers.1.mlp.gate_proj.weight");
   EXPECT_EQ(HfNames("blk.1.attn_sinks.weight", kGptOss)[0], "model.layers.1.self_attn.sinks");
+  EXPECT_THAT(HfNames("blk.1.ssm_conv1d.weight", kQwen35Moe),
+              ElementsAre("model.layers.1.linear_attn.conv1d.weight",
+                          "model.language_model.layers.1.linear_attn.conv1d.weight"));
+  EXPECT_THAT(HfNames("output.weight", kQwen35Moe), ElementsAre("lm_head.weight"));
+  for (const char* model : {"model", "model.language_model"}) {
+    EXPECT_EQ(StackedGgufName(StrCat(model, ".layers.12.mlp.experts.gate_up_proj"), kQwen35Moe),
+              "blk.12.ffn_gate_up_exps.weight");
+  }
   EXPECT_EQ(StackedGgufName("model.layers.12.mlp.experts.gate_up_proj_bias", kGptOss),
             "blk.12.ffn_gate_up_exps.bias");
   EXPECT_EQ(StackedGgufName("model.layers.3.block_sparse_moe.output_linear.weight", kGraniteMoe),

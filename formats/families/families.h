@@ -25,6 +25,7 @@ namespace millrace {
   FAMILY(kGlm4)                   \
   FAMILY(kQwen2Moe)               \
   FAMILY(kQwen3Moe)               \
+  FAMILY(kQwen35Moe)              \
   FAMILY(kOlmoe)                  \
   FAMILY(kGraniteMoe)             \
   FAMILY(kGptOss)                 \

@@ -102,7 +102,10 @@ absl::StatusOr<ModelConfig> GgufReader::Decoder(const GgufReads& reads) const {
   LayerConfig layer;
   MILLRACE_ASSIGN_OR_RETURN(const int layers, Int("block_count", kMaxLayers));
   MILLRACE_ASSIGN_OR_RETURN(model.hidden_size, Int("embedding_length", kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(layer.gated().size, Int("feed_forward_length", kMaxWidth));
+  // Where all layers are mixtures, a file may say but an expert's.
+  MILLRACE_ASSIGN_OR_RETURN(layer.gated().size, reads.experts
+                                                    ? IntOr("feed_forward_length", kMaxWidth, 1)
+                                                    : Int("feed_forward_length", kMaxWidth));
   MILLRACE_ASSIGN_OR_RETURN(model.context_length, Int("context_length", kMaxContext));
   MILLRACE_ASSIGN_OR_RETURN(layer.softmax(), Attention(model.hidden_size));
   MILLRACE_ASSIGN_OR_RETURN(model.norm_epsilon, Epsilon());

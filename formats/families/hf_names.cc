@@ -7,6 +7,10 @@
 namespace millrace {
 namespace {
 
+// With what the names of a language model's tensors begin, by itself and within another model.
+constexpr std::string_view kModel = "model.";
+constexpr std::string_view kNestedModel = "model.language_model.";
+
 bool IsNumber(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
@@ -86,11 +90,10 @@ std::vector<std::string> Parts(const std::string& module, std::string_view part)
 
 // Adds the spellings of a language model within another model.
 void AddNested(std::vector<std::string>* names) {
-  constexpr std::string_view kModel = "model.";
   for (size_t i = 0, count = names->size(); i < count; ++i) {
     const std::string& name = (*names)[i];
     if (!name.starts_with(kModel)) continue;
-    names->push_back(StrCat(kModel, "language_model.", name.substr(kModel.size())));
+    names->push_back(StrCat(kNestedModel, name.substr(kModel.size())));
   }
 }
 
@@ -116,6 +119,11 @@ std::vector<std::string> HfNames(std::string_view gguf_name, const Family& famil
 }
 
 std::string StackedGgufName(std::string_view hf_name, const Family& family) {
+  std::string usual;
+  if (family.nested_in_folders && hf_name.starts_with(kNestedModel)) {
+    usual = StrCat(kModel, hf_name.substr(kNestedModel.size()));
+    hf_name = usual;
+  }
   for (const auto spellings : {family.spellings, family.shared_spellings}) {
     for (const Spelling& spelling : spellings) {
       if (spelling.gguf.find("_exps") == spelling.gguf.npos &&

@@ -40,7 +40,9 @@ absl::StatusOr<ModelConfig> HfReader::Decoder(const HfDefaults& defaults,
   LayerConfig layer;
   MILLRACE_ASSIGN_OR_RETURN(const int layers, Int("num_hidden_layers", kMaxLayers));
   MILLRACE_ASSIGN_OR_RETURN(model.hidden_size, Int("hidden_size", kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(layer.gated().size, Int("intermediate_size", kMaxWidth));
+  if (!defaults.experts) {
+    MILLRACE_ASSIGN_OR_RETURN(layer.gated().size, Int("intermediate_size", kMaxWidth));
+  }
   MILLRACE_ASSIGN_OR_RETURN(model.vocab_size, Int("vocab_size", kMaxVocab));
   MILLRACE_ASSIGN_OR_RETURN(model.context_length,
                             IntOr("max_position_embeddings", kMaxContext, defaults.context));

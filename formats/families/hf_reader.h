@@ -21,6 +21,7 @@ struct HfDefaults {
   int context = 2048;     // max_position_embeddings
   double epsilon = 1e-6;  // rms_norm_eps
   bool tied = false;
+  bool experts = false;  // every layer is a mixture, and there is no intermediate_size
   HfRopeDefaults rope = {};
 };
 

@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "formats/families/decoder.h"
 #include "formats/families/families.h"
+#include "formats/families/qwen35.h"
 
 namespace millrace {
 namespace {
@@ -66,12 +67,15 @@ absl::StatusOr<GatedDelta> ReadDelta(const HfReader& config) {
   return delta;
 }
 
+}  // namespace
+
 // Of a text alone, all parts of a position that mrope_section tells apart are the same number.
-absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(
-      ModelConfig model,
-      config.Decoder(
-          {.head_size = 256, .kv_heads = 4, .context = 32768, .rope = {.partial = 0.25}}));
+absl::StatusOr<ModelConfig> ReadHfQwen35(const HfReader& config, bool experts) {
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.head_size = 256,
+                                                               .kv_heads = experts ? 2 : 4,
+                                                               .context = 32768,
+                                                               .experts = experts,
+                                                               .rope = {.partial = 0.25}}));
   MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_RETURN_IF_ERROR(config.fields().Refuse("attn_output_gate", Json::array({true})));
   MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
@@ -85,32 +89,81 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   return model;
 }
 
-// The language model's fields are those of text_config. Whether its head is the embedding is said
-// beside it, and counts where it is.
-absl::StatusOr<ModelConfig> ReadHfNested(const HfReader& config) {
+// Of positions in sections (rope.dimension_sections) a text's are all the same, as in folders.
+// Layers behind the last predict further tokens.
+absl::StatusOr<ModelConfig> ReadGgufQwen35(const GgufReader& file, bool experts) {
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, file.Decoder({.experts = experts}));
+  MILLRACE_RETURN_IF_ERROR(file.RefuseWindows());
+  MILLRACE_ASSIGN_OR_RETURN(const int further,
+                            file.IntOr("nextn_predict_layers", model.num_layers() - 1, 0, 0));
+  model.layers.resize(model.layers.size() - further);
+  GatedDelta delta{.converted = true};
+  MILLRACE_ASSIGN_OR_RETURN(delta.key_size, file.Int("ssm.state_size", kMaxHeadSize));
+  MILLRACE_ASSIGN_OR_RETURN(delta.key_heads, file.Int("ssm.group_count", kMaxHeads));
+  MILLRACE_ASSIGN_OR_RETURN(delta.value_heads, file.Int("ssm.time_step_rank", kMaxHeads));
+  MILLRACE_ASSIGN_OR_RETURN(const int values, file.Int("ssm.inner_size", kMaxWidth));
+  delta.value_size = values / delta.value_heads;
+  if (delta.value_heads % delta.key_heads != 0 || delta.value_size > kMaxHeadSize ||
+      delta.value_size * delta.value_heads != values) {
+    return file.Lies(StrCat("key ", file.Key("ssm.time_step_rank")),
+                     StrCat(delta.value_heads, " must divide ssm.inner_size, ", values,
+                            ", and be a multiple of ssm.group_count, ", delta.key_heads));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const int width, file.Int("ssm.conv_kernel", kMaxWidth));
+  if (width != kConvolutionWidth) {
+    return file.Unsupported(file.Key("ssm.conv_kernel"),
+                            StrCat(width, " is not supported, only ", kConvolutionWidth));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const int interval,
+                            file.IntOr("full_attention_interval", kMaxLayers, 4));
+  if (interval > model.num_layers()) {
+    return file.Unsupported(file.Key("full_attention_interval"),
+                            StrCat(interval, " is not supported of ", model.num_layers(),
+                                   " layers: at least one must have full attention"));
+  }
+  for (int i = 0; i < model.num_layers(); ++i) {
+    LayerConfig& layer = model.layers[i];
+    layer.softmax().qk_norm = QkNorm::kHead;
+    layer.softmax().output_gate = true;
+    if ((i + 1) % interval != 0) layer.attention = delta;
+  }
+  return model;
+}
+
+absl::StatusOr<ModelConfig> ReadHfNested(
+    const HfReader& config, absl::StatusOr<ModelConfig> (*read)(const HfReader& config)) {
   constexpr char kTied[] = "tie_word_embeddings";
   MILLRACE_ASSIGN_OR_RETURN(const JsonFields text, config.fields().Object("text_config"));
   Json merged = text.object();
   if (const Json* tied = config.fields().Find(kTied)) merged[kTied] = *tied;
   const JsonFields fields = text.With(merged);
-  return ReadHf(HfReader(fields));
+  return read(HfReader(fields));
+}
+
+namespace {
+
+absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
+  return ReadHfQwen35(config, /*experts=*/false);
+}
+
+absl::StatusOr<ModelConfig> ReadHfOfImages(const HfReader& config) {
+  return ReadHfNested(config, ReadHf);
 }
 
 absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
-  return file.Unsupported("general.architecture",
-                          "files of qwen35 are not supported (supported: folders)");
+  return ReadGgufQwen35(file, /*experts=*/false);
 }
 
 constexpr HfArchitecture kArchitectures[] = {{"Qwen3_5ForCausalLM", ReadHf},
-                                             {"Qwen3_5ForConditionalGeneration", ReadHfNested}};
+                                             {"Qwen3_5ForConditionalGeneration", ReadHfOfImages}};
 
-constexpr std::string_view kIgnored[] = {"mtp.", "model.visual."};
+constexpr auto kSpellings = Joined(kDeltaSpellings, kPreNormSpellings);
 
 constexpr std::string_view kTwins = R"([
-{"name": "qwen3_5", "in_gguf": false,
+{"name": "qwen3_5",
  "changes": {"model_type": "qwen3_5_text", "num_hidden_layers": 5, "full_attention_interval": 2,
    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32,
-   "linear_value_head_dim": 64, "linear_conv_kernel_dim": 4, "max_position_embeddings": 512,
+   "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4, "max_position_embeddings": 512,
    "partial_rotary_factor": 0.25},
  "mutations": [{"partial_rotary_factor": 0.5}]},
 {"name": "qwen3_5_tied", "in_gguf": false,
@@ -127,10 +180,12 @@ constexpr Family kQwen35 = {.name = "qwen35",
                             .hf = kArchitectures,
                             .read_gguf = ReadGguf,
                             .tensors = DecoderTensors,
-                            .spellings = kDeltaSpellings,
+                            .spellings = kSpellings,
                             .shared_spellings = kDecoderSpellings,
+                            .gguf_spellings = kQwen35GgufSpellings,
                             .nested_in_folders = true,
-                            .ignored = kIgnored,
+                            .ignored = kQwen35Ignored,
+                            .ignores_further_layers = true,
                             .twins = kTwins};
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
 // The files of the twins.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -118,7 +119,7 @@ void ForEachTensor(const FamilyTwin& twin, const ModelConfig& model, const Visit
 void SwapKvHeads(const ModelConfig& model, const TensorInfo& tensor, std::vector<float>* values) {
   const size_t head = AttentionOf(model).head_size * values->size() / tensor.shape[0];
   size_t first = 0;
-  if (tensor.name.ends_with("attn_qkv.weight")) {
+  if (AttentionOf(model).fused_qkv && tensor.name.ends_with("attn_qkv.weight")) {
     first = head * AttentionOf(model).heads;
   } else if (!tensor.name.ends_with("attn_k.weight") && !tensor.name.ends_with("attn_v.weight")) {
     return;
@@ -193,6 +194,61 @@ void AddRope(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* write
   for (const char* name : {"beta_fast", "beta_slow"}) {
     if (!scaling.contains(name)) continue;
     writer->Float32(key(StrCat("scaling.yarn_", name)), scaling[name].get<float>());
+  }
+}
+
+// Returns the gated delta rule that a twin's layers share, or null.
+const GatedDelta* DeltaOf(const ModelConfig& model) {
+  for (const LayerConfig& layer : model.layers) {
+    if (const auto* const delta = std::get_if<GatedDelta>(&layer.attention)) return delta;
+  }
+  return nullptr;
+}
+
+void AddDelta(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* writer) {
+  const GatedDelta* const delta = DeltaOf(model);
+  if (delta == nullptr) return;
+  const auto key = [&](std::string_view name) { return StrCat(model.architecture, ".", name); };
+  writer->Uint32(key("ssm.conv_kernel"), kConvolutionWidth)
+      .Uint32(key("ssm.state_size"), delta->key_size)
+      .Uint32(key("ssm.group_count"), delta->key_heads)
+      .Uint32(key("ssm.time_step_rank"), delta->value_heads)
+      .Uint32(key("ssm.inner_size"), delta->value_heads * delta->value_size)
+      .Uint32(key("full_attention_interval"),
+              twin.config["full_attention_interval"].get<uint32_t>())
+      .Int32s(key("rope.dimension_sections"), {11, 11, 10, 0});
+}
+
+// Brings parts of `size` numbers, one for each value head, from the order of key heads into turns:
+// part h becomes the one that reads key head h % key_heads.
+void PutInTurns(const GatedDelta& delta, size_t size, float* parts) {
+  const int each = delta.value_heads / delta.key_heads;
+  const std::vector<float> grouped(parts, parts + delta.value_heads * size);
+  for (int head = 0; head < delta.value_heads; ++head) {
+    const int turn = head % each * delta.key_heads + head / each;
+    std::copy_n(&grouped[head * size], size, parts + turn * size);
+  }
+}
+
+// Changes a tensor of a gated delta rule as llama.cpp's converter does.
+void ConvertDelta(const GatedDelta& delta, const TensorInfo& tensor, std::vector<int64_t>* shape,
+                  std::vector<float>* values) {
+  const auto is = [&](std::string_view name) { return tensor.name.ends_with(name); };
+  const size_t row = values->size() / tensor.shape[0];
+  const size_t first = values->size() - delta.value_heads * delta.value_size * row;
+  if (is(".attn_gate.weight") || is(".attn_qkv.weight") || is(".ssm_conv1d.weight")) {
+    PutInTurns(delta, delta.value_size * row, values->data() + first);
+  } else if (is(".ssm_beta.weight") || is(".ssm_alpha.weight") || is(".ssm_a") ||
+             is(".ssm_dt.bias")) {
+    PutInTurns(delta, row, values->data());
+  } else if (is(".ssm_out.weight")) {
+    for (size_t at = 0; at < values->size(); at += row) {
+      PutInTurns(delta, delta.value_size, values->data() + at);
+    }
+  }
+  if (is(".ssm_conv1d.weight")) shape->erase(shape->begin() + 1);
+  if (is(".ssm_a")) {
+    for (float& value : *values) value = -std::exp(value);
   }
 }
 
@@ -275,15 +331,20 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
       .Uint32(key("block_count"), model.num_layers())
       .Uint32(key("context_length"), model.context_length)
       .Uint32(key("embedding_length"), model.hidden_size)
-      .Uint32(key("feed_forward_length"), twin.config["intermediate_size"].get<uint32_t>())
       .Uint32(key("attention.head_count"), attention.heads)
       .Uint32(key("attention.head_count_kv"), attention.kv_heads)
       .Uint32(key("attention.key_length"), attention.head_size)
       .Uint32(key("attention.value_length"), attention.head_size)
       .Float32(key("attention.layer_norm_rms_epsilon"), static_cast<float>(model.norm_epsilon))
       .Uint32(key("vocab_size"), model.vocab_size);
+  if (twin.config.contains("intermediate_size")) {
+    writer.Uint32(key("feed_forward_length"), twin.config["intermediate_size"].get<uint32_t>());
+  }
   int window = 0;
-  for (const LayerConfig& layer : model.layers) window = std::max(window, layer.softmax().window);
+  for (const LayerConfig& layer : model.layers) {
+    const SoftmaxAttention* const softmax = layer.FindSoftmax();
+    if (softmax != nullptr) window = std::max(window, softmax->window);
+  }
   if (window > 0) writer.Uint32(key("attention.sliding_window"), window);
   for (const auto& [field, name] : twin.gguf_keys.items()) {
     if (!twin.config.contains(field)) continue;
@@ -294,6 +355,7 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
     writer.Uint32(key("pooling_type"), type);
   }
   AddRope(twin, model, &writer);
+  AddDelta(twin, model, &writer);
   AddExperts(twin, model, &writer);
   return writer;
 }
@@ -382,6 +444,8 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
       for (float& value : values) value += NormOffset(model, tensor.name);
     }
     std::vector<int64_t> shape = tensor.shape;
+    if (const GatedDelta* const delta = DeltaOf(model))
+      ConvertDelta(*delta, tensor, &shape, &values);
     if (tensor.name.ends_with("ffn_gate_inp_shexp.weight")) shape = {model.hidden_size};
     if (tensor.name == "position_embd.weight") {  // the rows before the first are cut off
       shape[0] -= model.encoder->first_position;

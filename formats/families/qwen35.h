@@ -1,0 +1,35 @@
+// The code that Qwen3.5 and Qwen3.5-MoE share.
+#ifndef MILLRACE_FORMATS_FAMILIES_QWEN35_H_
+#define MILLRACE_FORMATS_FAMILIES_QWEN35_H_
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "formats/families/family.h"
+#include "formats/families/gguf_reader.h"
+#include "formats/families/hf_reader.h"
+#include "formats/model_config.h"
+
+namespace millrace {
+
+// Reads a model but for its feed-forward networks, where `experts` says that those are mixtures.
+absl::StatusOr<ModelConfig> ReadHfQwen35(const HfReader& config, bool experts);
+
+// Reads by `read` the language model of a config that has it in text_config. Whether its head is
+// the embedding is said beside it, and counts where it is.
+absl::StatusOr<ModelConfig> ReadHfNested(
+    const HfReader& config, absl::StatusOr<ModelConfig> (*read)(const HfReader& config));
+
+// Reads a GGUF file's model, likewise.
+absl::StatusOr<ModelConfig> ReadGgufQwen35(const GgufReader& file, bool experts);
+
+// The names of norms in GGUF files.
+inline constexpr Spelling kQwen35GgufSpellings[] = {
+    {"blk.#.ffn_norm", "blk.#.post_attention_norm"}};
+
+// Prefixes of tensors that predict further tokens, or see images.
+inline constexpr std::string_view kQwen35Ignored[] = {"mtp.", "model.visual."};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_FAMILIES_QWEN35_H_
