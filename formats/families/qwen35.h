@@ -8,7 +8,7 @@
 #include "formats/families/family.h"
 #include "formats/families/gguf_reader.h"
 #include "formats/families/hf_reader.h"
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 
 namespace millrace {
 
