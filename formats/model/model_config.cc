@@ -1,5 +1,6 @@
 #include "formats/model/model_config.h"
 
+#include "base/status.h"
 #include "base/strings.h"
 
 namespace millrace {
