@@ -37,6 +37,7 @@ struct RequestFields {
   bool ignore_eos = false;
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
+  bool detokenize = true;
   int32_t priority = 0;
 };
 
@@ -158,6 +159,8 @@ void ForEachRequestField(const Visit& visit) {
                "The text ends with the stop string or the stop token that ended it."});
   visit(Switch{"skip_special_tokens", &R::skip_special_tokens, kOwn | kVllmGrpcField,
                "The text has no special tokens."});
+  visit(Switch{"detokenize", &R::detokenize, kOpenAiField,
+               "False: the answer is its token ids alone, without text, reasoning and calls."});
   visit(Int{"priority", &R::priority, kOwn | kResponsesField, "Lower first; a key may bound it.",
             INT32_MIN, INT32_MAX, "any integer of 32 bits"});
 }
