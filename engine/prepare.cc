@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request/sampling_table.h"
-#include "engine/request/tenant.h"
+#include "engine/request_fields.h"
+#include "engine/tenant.h"
 
 namespace millrace {
 namespace {
@@ -68,7 +68,7 @@ absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
   sequence.tenant = ShareOf(request.tenant.get());
 
   SamplingParams sampling;
-  ForEachSamplingField([&](const auto& field) { sampling.*field.params = request.*field.request; });
+  ForEachSamplingField([&](const auto& field) { sampling.*field.params = request.*field.member; });
   sampling.top_k = std::max(sampling.top_k, 0);
   sampling.logit_bias = request.logit_bias;
   sampling.seed = request.seed.value_or(0);

@@ -11,7 +11,7 @@
 
 #include "base/strings.h"
 #include "config/settings_table.h"
-#include "engine/request/sampling_table.h"
+#include "engine/request_fields.h"
 
 namespace millrace {
 namespace {
@@ -52,16 +52,15 @@ TEST(SamplingSettingsTest, TheDefaultModelIsSampledAsItsAuthorsDo) {
 // A default that no request may have would make every request fail.
 TEST(SamplingSettingsTest, RangesAreThoseOfRequests) {
   ForEachSamplingField([](const auto& field) {
-    std::string name = field.number.name;
+    std::string name = field.name;
     std::replace(name.begin(), name.end(), '_', '-');
     const Setting* const setting = FindSetting(name);
     ASSERT_NE(setting, nullptr) << name;
     for (const double value : {-3.0, -2.0, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 100.0, 101.0}) {
-      using Number = std::decay_t<decltype(field.number.least)>;
+      using Number = std::decay_t<decltype(field.least)>;
       if (static_cast<double>(static_cast<Number>(value)) != value) continue;
       Settings settings;
-      EXPECT_EQ(setting->set(StrCat(value), settings),
-                field.number.Allows(static_cast<Number>(value)))
+      EXPECT_EQ(setting->set(StrCat(value), settings), field.Allows(static_cast<Number>(value)))
           << name << " " << value;
     }
   });

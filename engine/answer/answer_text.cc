@@ -52,7 +52,10 @@ OutputEvent AnswerText::Echo(absl::Span<const Token> prompt) {
   event.echo = true;
   event.tokens.assign(prompt.begin(), prompt.end());
   const auto* text = std::get_if<std::string>(&request_->prompt);
-  event.text = text != nullptr ? *text : Decode(*tokenizer_, prompt, request_->skip_special_tokens);
+  if (request_->detokenize) {
+    event.text =
+        text != nullptr ? *text : Decode(*tokenizer_, prompt, request_->skip_special_tokens);
+  }
   if (request_->logprobs.has_value()) {
     event.details.reserve(prompt.size());
     event.details.push_back(
@@ -83,9 +86,9 @@ void AnswerText::Add(const StepResult& result, const TokenResult& token, bool is
     if (hidden) event->details.back().shown = false;
   }
   const bool reasons = parser_ != nullptr && parser_->in_reasoning();
-  if (!hidden) {
-    AddText(detokenizer_.Add(token.token), event);
-  }
+  // A text that is not shown may still end the answer.
+  const bool needed = request_->detokenize || parser_ != nullptr || !stops_.empty();
+  if (!hidden && needed) AddText(detokenizer_.Add(token.token), event);
   // Its markers belong to the reasoning.
   if (reasons || (parser_ != nullptr && parser_->in_reasoning())) CountReasoning();
 }
@@ -100,7 +103,7 @@ void AnswerText::CountReasoning() {
 
 void AnswerText::Emit(std::string_view text, OutputEvent* event) {
   if (parser_ == nullptr) {
-    event->text += text;
+    if (request_->detokenize) event->text += text;
     return;
   }
   OutputDelta delta = std::exchange(begun_, OutputDelta());
@@ -110,6 +113,7 @@ void AnswerText::Emit(std::string_view text, OutputEvent* event) {
 }
 
 void AnswerText::Move(OutputDelta delta, OutputEvent* event) const {
+  if (!request_->detokenize) return;
   event->text += delta.content;
   event->reasoning += delta.reasoning;
   for (ToolCallDelta& call : delta.calls) {

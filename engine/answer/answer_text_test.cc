@@ -93,6 +93,28 @@ TEST(AnswerTextTest, AHiddenStopTokenIsNotShown) {
   EXPECT_FALSE(event.details[1].shown);
 }
 
+TEST(AnswerTextTest, WithoutDetokenizingTokensAndEndsAreTheSame) {
+  const ByteTokenizer tokenizer;
+  for (const bool detokenize : {true, false}) {
+    GenerateRequest request;
+    request.prompt = std::vector<Token>{'p'};
+    request.stop = {"yz"};
+    request.logprobs = 0;
+    request.detokenize = detokenize;
+    AnswerText answer(&tokenizer, &request);
+    EXPECT_EQ(answer.Echo(std::vector<Token>{'p'}).text, detokenize ? "p" : "");
+    OutputEvent event;
+    for (const Token token : {'x', 'y', 'z'}) {
+      EXPECT_FALSE(answer.ended());
+      answer.Add({}, {.token = token, .logprob = -1.0f}, /*is_stop_token=*/false, &event);
+    }
+    EXPECT_TRUE(answer.ended());
+    EXPECT_EQ(event.text, detokenize ? "x" : "");
+    EXPECT_THAT(event.tokens, ElementsAre('x', 'y', 'z'));
+    EXPECT_EQ(event.details[2].bytes, "z");
+  }
+}
+
 // The model's vocabulary may be padded: it can draw ids that the tokenizer does not have.
 TEST(AnswerTextTest, AnIdBeyondTheTokenizersHasNoText) {
   const ByteTokenizer tokenizer;
@@ -175,6 +197,20 @@ TEST(AnswerTextTest, OneCallIsOneInAThoughtThatNeverCloses) {
   EXPECT_EQ(event.reasoning, "a");
   ASSERT_EQ(event.calls.size(), 1);
   EXPECT_EQ(event.calls[0].name, "f");
+}
+
+TEST(AnswerTextTest, WithoutDetokenizingReasoningAndCallsAreNotShownAndTheOnlyCallEnds) {
+  const std::string call = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
+  GenerateRequest request;
+  request.parallel_tool_calls = false;
+  const OutputEvent whole = Parsed(request, "a</think>b" + call + "c", /*inside=*/true);
+  request.detokenize = false;
+  const OutputEvent tokens = Parsed(request, "a</think>b" + call + "c", /*inside=*/true);
+  EXPECT_EQ(whole.reasoning + whole.text, "ab");
+  EXPECT_EQ(whole.calls.size(), 1);
+  EXPECT_EQ(tokens.reasoning + tokens.text, "");
+  EXPECT_TRUE(tokens.calls.empty());
+  EXPECT_EQ(tokens.tokens, whole.tokens);
 }
 
 TEST(AnswerTextTest, ACallInAThoughtThatNeverClosesIsNoReasoning) {

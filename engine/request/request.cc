@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request/sampling_table.h"
+#include "engine/request_fields.h"
 
 namespace millrace {
 namespace {
@@ -39,7 +39,6 @@ absl::Status ValidateLengths(const GenerateRequest& request) {
     return OutOfRange("max_tokens", *request.max_tokens,
                       request.echo ? "at least 0" : "at least 1 (0 with echo)");
   }
-  if (request.min_tokens < 0) return OutOfRange("min_tokens", request.min_tokens, "at least 0");
   if (request.max_tokens.has_value() && request.min_tokens > *request.max_tokens) {
     return absl::InvalidArgumentError(absl::StrCat("min_tokens is ", request.min_tokens,
                                                    "; allowed: at most max_tokens, which is ",
@@ -54,14 +53,17 @@ absl::Status ValidateChoices(const GenerateRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status ValidateSampling(const GenerateRequest& request) {
+absl::Status ValidateFields(const RequestFields& request) {
   absl::Status status;
-  ForEachSamplingField([&](const auto& field) {
-    const auto value = request.*field.request;
-    if (!status.ok() || field.number.Allows(value)) return;
-    status = OutOfRange(field.number.name, value, field.number.allowed);
+  ForEachRequestField([&](const auto& field) {
+    const auto value = field.Get(request);
+    if (!status.ok() || !value.has_value() || field.Allows(*value)) return;
+    status = OutOfRange(field.name, *value, field.allowed);
   });
-  MILLRACE_RETURN_IF_ERROR(status);
+  return status;
+}
+
+absl::Status ValidateLogprobs(const GenerateRequest& request) {
   if (request.logprobs.has_value() &&
       (*request.logprobs < 0 || *request.logprobs > kMaxTopLogprobs)) {
     return OutOfRange("logprobs", *request.logprobs, "0 to 20");
@@ -172,19 +174,15 @@ absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size)
   // Nothing may come before a suffix.
   const bool none = text != nullptr && text->empty() && !request.suffix.empty();
   if (!none) MILLRACE_RETURN_IF_ERROR(ValidatePrompt("prompt", request.prompt, vocab_size));
+  if (absl::Status s = ValidateFields(request); !s.ok()) return s;
   if (absl::Status s = ValidateLengths(request); !s.ok()) return s;
   if (absl::Status s = ValidateChoices(request); !s.ok()) return s;
-  if (absl::Status s = ValidateSampling(request); !s.ok()) return s;
+  if (absl::Status s = ValidateLogprobs(request); !s.ok()) return s;
   if (absl::Status s = ValidateLogitBias(request.logit_bias, vocab_size); !s.ok()) return s;
   if (request.grammar.has_value() && request.ignore_eos) {
     return absl::InvalidArgumentError(absl::StrCat("ignore_eos is true; allowed: false beside ",
                                                    request.grammar_field,
                                                    ", whose answers end where they are complete"));
-  }
-  if (request.thinking_token_budget.value_or(0) < 0) {
-    return absl::InvalidArgumentError(StrCat("thinking_token_budget is ",
-                                             *request.thinking_token_budget,
-                                             "; allowed: -1 (none), or a number from 0"));
   }
   MILLRACE_RETURN_IF_ERROR(ValidateSuffix(request));
   MILLRACE_RETURN_IF_ERROR(ValidateTokenBounds(request, vocab_size));

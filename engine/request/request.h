@@ -15,7 +15,8 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "engine/request/trace.h"
+#include "engine/request_fields.h"
+#include "engine/trace.h"
 #include "plan/sampling_params.h"
 #include "text/grammar/grammar.h"
 #include "text/tools/output_parser.h"
@@ -71,26 +72,16 @@ using Prompt = std::variant<std::string,         // text, tokenized with special
 // An answer is evicted only as long as nothing of it has gone out.
 enum class OutputState { kNone, kSent, kEvicted };
 
-// A request to complete a prompt, with one or more choices. The fields have the names, defaults and
-// meaning of vLLM's (typical_p is Hugging Face's). ValidateRequest checks ranges for both
-// endpoints. SamplingParams gives the order in which sampling applies the fields.
-struct GenerateRequest {
+// A request to complete a prompt, with one or more choices. Its numbers and switches are those of
+// RequestFields; the other fields have the names, defaults and meaning of vLLM's. ValidateRequest
+// checks ranges for both endpoints.
+struct GenerateRequest : RequestFields {
   std::string id;  // "cmpl-…", "chatcmpl-…": on every log line and in the answer
   Prompt prompt;
 
   std::optional<int32_t> max_tokens;  // unset: default_max_tokens, and at most as many as fit
   // The bound that the model's authors suggest; unset: none.
   std::optional<int32_t> default_max_tokens;
-  int32_t min_tokens = 0;
-  // SamplingParams says what each does; a top_k of -1 is off, too. sampling_table.h lists them.
-  float temperature = kTemperature.otherwise;
-  int32_t top_k = kTopK.otherwise;
-  float top_p = kTopP.otherwise;
-  float min_p = kMinP.otherwise;
-  float typical_p = kTypicalP.otherwise;
-  float repetition_penalty = kRepetitionPenalty.otherwise;
-  float frequency_penalty = kFrequencyPenalty.otherwise;
-  float presence_penalty = kPresencePenalty.otherwise;
   std::vector<LogitBias> logit_bias;
   std::optional<uint64_t> seed;  // unset: drawn by the engine
 
@@ -100,9 +91,6 @@ struct GenerateRequest {
 
   std::vector<std::string> stop;
   std::vector<Token> stop_token_ids;
-  bool ignore_eos = false;
-  bool include_stop_str_in_output = false;
-  bool skip_special_tokens = true;
 
   bool parse_reasoning = false;     // OutputEvent::reasoning has what the model thinks
   bool parallel_tool_calls = true;  // false: the answer ends with its first call
@@ -116,9 +104,8 @@ struct GenerateRequest {
   // evicted once something of another was sent, and OutputEvent::admitted is wanted.
   std::shared_ptr<std::atomic<OutputState>> joint_output;
 
-  // The most tokens of reasoning, after which its end is forced; unset: no bound.
-  std::optional<int32_t> thinking_token_budget;
-  std::string_view budget_field = "thinking_token_budget";  // the endpoint's name of it
+  // The endpoint's name of thinking_token_budget.
+  std::string_view budget_field = "thinking_token_budget";
 
   // Not empty: the answer is what is between the prompt, a text or tokens, and this text.
   std::string suffix;
@@ -137,7 +124,6 @@ struct GenerateRequest {
   std::optional<GrammarSpec> grammar;
   std::string grammar_field;
 
-  int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;
   std::shared_ptr<const Tenant> tenant;  // null: of none
   std::optional<TraceContext> trace;     // the caller's

@@ -1,7 +1,7 @@
 #include "engine/request/sampling_defaults.h"
 
 #include "base/strings.h"
-#include "engine/request/sampling_table.h"
+#include "engine/request_fields.h"
 
 namespace millrace {
 
@@ -11,11 +11,11 @@ absl::StatusOr<SamplingDefaults> MakeSamplingDefaults(const GenerationConfig& co
   absl::Status status;
   ForEachSamplingField([&](const auto& field) {
     if (field.config == nullptr) return;
-    const auto value = (config.*field.config).value_or(field.number.otherwise);
+    const auto value = (config.*field.config).value_or(RequestFields().*field.member);
     defaults.params.*field.params = value;
-    if (!field.number.Allows(value)) {
-      status.Update(absl::InvalidArgumentError(StrCat(source, ": ", field.number.name, ": is ",
-                                                      value, "; allowed: ", field.number.allowed)));
+    if (!field.Allows(value)) {
+      status.Update(absl::InvalidArgumentError(
+          StrCat(source, ": ", field.name, ": is ", value, "; allowed: ", field.allowed)));
     }
   });
   if (!status.ok()) return status;
@@ -24,7 +24,7 @@ absl::StatusOr<SamplingDefaults> MakeSamplingDefaults(const GenerationConfig& co
 
 void Apply(const SamplingDefaults& defaults, GenerateRequest* request) {
   ForEachSamplingField(
-      [&](const auto& field) { request->*field.request = defaults.params.*field.params; });
+      [&](const auto& field) { request->*field.member = defaults.params.*field.params; });
   request->default_max_tokens = defaults.max_tokens;
 }
 
@@ -33,7 +33,7 @@ std::vector<std::pair<std::string_view, std::string>> NamedDefaults(
   std::vector<std::pair<std::string_view, std::string>> named;
   ForEachSamplingField([&](const auto& field) {
     const auto value = defaults.params.*field.params;
-    if (value != field.number.otherwise) named.emplace_back(field.number.name, StrCat(value));
+    if (value != RequestFields().*field.member) named.emplace_back(field.name, StrCat(value));
   });
   if (defaults.max_tokens.has_value()) {
     named.emplace_back("max_tokens", StrCat(*defaults.max_tokens));

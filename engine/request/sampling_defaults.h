@@ -16,7 +16,7 @@
 namespace millrace {
 
 struct SamplingDefaults {
-  SamplingParams params;              // of these, the numbers of sampling_table.h
+  SamplingParams params;              // of these, those of ForEachSamplingField
   std::optional<int32_t> max_tokens;  // unset: as many as fit
 };
 

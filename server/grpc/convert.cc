@@ -1,14 +1,11 @@
 #include "server/grpc/convert.h"
 
-#include <google/protobuf/descriptor.h>
-#include <google/protobuf/message.h>
-
 #include <string>
 #include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request/sampling_table.h"
+#include "server/grpc/take_fields.h"
 #include "text/grammar/structural_tag.h"
 
 namespace millrace {
@@ -25,21 +22,8 @@ Chat FromProto(v1::ChatMessages&& from) {
   return chat;
 }
 
-void Take(const v1::SamplingOptions& from, const google::protobuf::FieldDescriptor* field,
-          float& to) {
-  to = from.GetReflection()->GetFloat(from, field);
-}
-
-void Take(const v1::SamplingOptions& from, const google::protobuf::FieldDescriptor* field,
-          int32_t& to) {
-  to = from.GetReflection()->GetInt32(from, field);
-}
-
 void TakeSampling(const v1::SamplingOptions& from, GenerateRequest& to) {
-  ForEachSamplingField([&](const auto& row) {
-    const auto* field = v1::SamplingOptions::descriptor()->FindFieldByName(row.number.name);
-    if (from.GetReflection()->HasField(from, field)) Take(from, field, to.*row.request);
-  });
+  TakeFields(from, kGrpcField, to);
   if (from.has_seed()) to.seed = from.seed();
   for (const v1::LogitBias& biased : from.logit_bias()) {
     to.logit_bias.push_back({biased.token(), biased.bias()});
@@ -51,12 +35,10 @@ void TakeSampling(const v1::SamplingOptions& from, GenerateRequest& to) {
 }
 
 void TakeStopping(const v1::StopOptions& from, GenerateRequest& to) {
+  TakeFields(from, kGrpcField, to);
   if (from.has_max_tokens()) to.max_tokens = from.max_tokens();
-  to.min_tokens = from.min_tokens();
   to.stop.assign(from.stop().begin(), from.stop().end());
   to.stop_token_ids.assign(from.stop_token_ids().begin(), from.stop_token_ids().end());
-  to.ignore_eos = from.ignore_eos();
-  to.include_stop_str_in_output = from.include_stop_str_in_output();
 }
 
 // An expression or a grammar that is empty asks for nothing.
@@ -160,6 +142,7 @@ absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
       return absl::InvalidArgumentError(
           "prompt: missing; one of text, chat, token_ids is required");
   }
+  TakeFields(request, kGrpcField, out);
   TakeSampling(request.sampling(), out);
   TakeStopping(request.stopping(), out);
   if (request.has_logprobs()) out.logprobs = request.logprobs();
@@ -168,12 +151,7 @@ absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
   if (out.echo && !out.suffix.empty()) {
     return absl::InvalidArgumentError("echo is true; allowed: false beside suffix");
   }
-  if (request.has_skip_special_tokens()) out.skip_special_tokens = request.skip_special_tokens();
-  out.priority = request.priority();
   if (request.has_n()) out.n = request.n();
-  if (request.has_thinking_token_budget() && request.thinking_token_budget() != -1) {
-    out.thinking_token_budget = request.thinking_token_budget();
-  }
   if (request.has_structured_output()) {
     MILLRACE_RETURN_IF_ERROR(
         TakeStructuredOutput(std::move(*request.mutable_structured_output()), out));

@@ -10,7 +10,8 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request/sampling_defaults.h"
+#include "engine/sampling_defaults.h"
+#include "server/grpc/take_fields.h"
 #include "text/grammar/structural_tag.h"
 
 namespace millrace {
@@ -89,22 +90,12 @@ absl::Status TakeConstraint(const pb::SamplingParams& from, GenerateRequest& to)
 
 // A number without presence that is 0 counts as not given, as vLLM's server has it.
 void TakeSampling(const pb::SamplingParams& from, GenerateRequest& to) {
-  to.temperature = from.has_temperature() ? from.temperature() : 1;
-  if (from.top_p() != 0) to.top_p = from.top_p();
-  to.top_k = ToInt32(from.top_k());
-  to.min_p = from.min_p();
-  to.frequency_penalty = from.frequency_penalty();
-  to.presence_penalty = from.presence_penalty();
-  if (from.repetition_penalty() != 0) to.repetition_penalty = from.repetition_penalty();
+  TakeFields(from, kVllmGrpcField, to);
   if (from.has_max_tokens()) to.max_tokens = ToInt32(from.max_tokens());
-  to.min_tokens = ToInt32(from.min_tokens());
   to.stop.assign(from.stop().begin(), from.stop().end());
   to.stop_token_ids = ToTokens(from.stop_token_ids());
-  to.skip_special_tokens = from.skip_special_tokens();
-  to.ignore_eos = from.ignore_eos();
   if (from.n() != 0) to.n = ToInt32(from.n());
   if (from.has_seed()) to.seed = static_cast<uint32_t>(from.seed());
-  to.include_stop_str_in_output = from.include_stop_str_in_output();
   for (const pb::LogitBiasEntry& bias : from.logit_bias()) {
     to.logit_bias.push_back({bias.key(), bias.value()});
   }

@@ -4,10 +4,10 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request/sampling_table.h"
-#include "formats/json/exact_json.h"
+#include "formats/exact_json.h"
 #include "server/http/json/json_reader.h"
 #include "server/http/json/neutral_fields.h"
+#include "server/http/json/request_fields_reader.h"
 #include "server/http/messages/messages.h"
 #include "server/http/openai/openai_tools.h"
 
@@ -305,9 +305,7 @@ void ReadMessagesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiRe
   if (options.max_tokens && *options.max_tokens < 1) {
     fields.FailValue("max_tokens", *options.max_tokens, "at least 1");
   }
-  fields.Read("temperature", options.temperature);
-  fields.Read("top_p", options.top_p);
-  fields.Read("top_k", options.top_k);
+  ReadRequestFields(fields, kMessagesField, options);
   fields.Read("stream", request.stream);
   ReadStop(fields, "stop_sequences", options.stop);
 }

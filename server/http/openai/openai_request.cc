@@ -7,10 +7,10 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request/sampling_table.h"
 #include "server/http/json/api_error.h"
 #include "server/http/json/json_reader.h"
 #include "server/http/json/neutral_fields.h"
+#include "server/http/json/request_fields_reader.h"
 #include "server/http/openai/openai_messages.h"
 #include "server/http/openai/openai_tools.h"
 #include "server/http/openai/structured_output.h"
@@ -155,16 +155,8 @@ void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& req
   if (defaults) Apply(defaults(request.model), &options);
   ReadChoices(fields, request);
   ReadStream(fields, request);
-  ForEachSamplingField(
-      [&](const auto& field) { fields.Read(field.number.name, options.*field.request); });
-  fields.Read("min_tokens", options.min_tokens);
-  fields.Read("thinking_token_budget", options.thinking_token_budget);
-  if (options.thinking_token_budget == -1) options.thinking_token_budget.reset();
-  fields.Read("ignore_eos", options.ignore_eos);
-  fields.Read("include_stop_str_in_output", options.include_stop_str_in_output);
-  fields.Read("skip_special_tokens", options.skip_special_tokens);
+  ReadRequestFields(fields, kOpenAiField, options);
   fields.Read("stop_token_ids", options.stop_token_ids);
-  fields.Read("priority", options.priority);
   ReadTimeout(fields, options.deadline);
   fields.Read("return_token_ids", request.return_token_ids);
   ReadPromptLogprobs(fields, request);

@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/strings.h"
-#include "engine/request/sampling_table.h"
+#include "engine/request_fields.h"
 #include "server/http/json/neutral_fields.h"
 #include "server/http/openai/openai_request.h"
 #include "server/http/openai/openai_tools.h"
@@ -45,23 +46,34 @@ OrderedValue Constant(std::string_view name) {
   std::abort();  // The test builds the document.
 }
 
-template <typename Number>
-OrderedValue SamplingSchema(const SamplingNumber<Number>& number) {
-  OrderedValue schema = {{"type", std::is_same_v<Number, float> ? "number" : "integer"}};
-  schema[number.above_least ? "exclusiveMinimum" : "minimum"] = number.least;
-  schema["maximum"] = number.most;
-  schema["description"] = StrCat(number.allowed, ". Default: the model's, else ", number.otherwise);
+template <typename Field>
+OrderedValue FieldSchema(const Field& field) {
+  using Given = typename Field::Given;
+  OrderedValue schema;
+  std::string description = StrCat("Default: ", DefaultOf(field), ". ", field.meaning);
+  if constexpr (std::is_same_v<Given, bool>) {
+    schema["type"] = "boolean";
+  } else {
+    schema["type"] = std::is_same_v<Given, float> ? "number" : "integer";
+    schema[field.above_least ? "exclusiveMinimum" : "minimum"] =
+        std::min(field.least, field.neutral.value_or(field.least));
+    schema["maximum"] = field.most;
+    description = StrCat(field.allowed, ". ", description);
+  }
+  schema["description"] = std::move(description);
   return schema;
 }
 
-// `only`: a list of names, or empty for all.
-void AddSampling(std::string_view only, OrderedValue& properties) {
-  const std::vector<std::string_view> names = SplitList(only);
-  ForEachSamplingField([&](const auto& field) {
-    const std::string_view name = field.number.name;
-    if (!only.empty() && std::count(names.begin(), names.end(), name) == 0) return;
-    properties[std::string(name)] = SamplingSchema(field.number);
-  });
+// Adds the rows of engine/request_fields.h that the protocol has.
+void AddFields(std::string_view protocol, OrderedValue& properties) {
+  constexpr std::pair<std::string_view, FieldProtocol> kProtocols[] = {
+      {"openai", kOpenAiField}, {"responses", kResponsesField}, {"messages", kMessagesField}};
+  for (const auto& [name, bit] : kProtocols) {
+    if (name != protocol) continue;
+    ForEachRequestField([&properties, bit = bit](const auto& field) {
+      if ((field.protocols & bit) != 0) properties[field.name] = FieldSchema(field);
+    });
+  }
 }
 
 void AddNeutral(std::string_view endpoint, OrderedValue& properties) {
@@ -124,9 +136,8 @@ class Schemas {
     OrderedValue& properties = schema["properties"];
     for (const OrderedValue& part : parts) {
       const std::string name = part.get<std::string>();
-      if (name.starts_with("sampling")) {
-        AddSampling(std::string_view(name).substr(std::min(name.find(':'), name.size() - 1) + 1),
-                    properties);
+      if (name.starts_with("fields:")) {
+        AddFields(std::string_view(name).substr(name.find(':') + 1), properties);
       } else if (name.starts_with("neutral:")) {
         AddNeutral(std::string_view(name).substr(name.find(':') + 1), properties);
       } else {

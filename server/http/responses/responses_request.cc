@@ -8,12 +8,12 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request/sampling_table.h"
-#include "formats/json/exact_json.h"
+#include "formats/exact_json.h"
 #include "server/http/json/api_error.h"
 #include "server/http/json/json_reader.h"
 #include "server/http/json/json_writer.h"
 #include "server/http/json/neutral_fields.h"
+#include "server/http/json/request_fields_reader.h"
 #include "server/http/openai/custom_tools.h"
 #include "server/http/openai/openai_tools.h"
 #include "server/http/responses/responses.h"
@@ -276,12 +276,8 @@ void ReadResponsesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiR
   if (const auto most = std::exchange(options.max_tokens, std::nullopt); most.has_value()) {
     options.default_max_tokens = most;
   }
-  // vLLM's fields, too.
-  ForEachSamplingField(
-      [&](const auto& field) { fields.Read(field.number.name, options.*field.request); });
+  ReadRequestFields(fields, kResponsesField, options);
   fields.Read("parallel_tool_calls", options.parallel_tool_calls);
-  fields.Read("ignore_eos", options.ignore_eos);
-  fields.Read("priority", options.priority);
   fields.Read("stream", request.stream);
   if (const Json* field = fields.Find("stream_options")) {
     FieldReader stream(*field, "stream_options.", fields.unknown_fields());
