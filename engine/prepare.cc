@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request_fields.h"
-#include "engine/tenant.h"
+#include "engine/request/request_fields.h"
+#include "engine/request/tenant.h"
 
 namespace millrace {
 namespace {

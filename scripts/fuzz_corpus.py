@@ -28,7 +28,7 @@ SOURCES = {
     "server_guard": [],
     "server_guard_first_bytes": [],
     "server_http": ["server/http/*/*_protocol.cc", "server/http/kserve/kserve.cc", "server/http/transport/wire.cc", "server/http/api/host_policy.cc", "server/http/api/cors.cc"],
-    "server_http_body": ["server/http/*/*.cc", "engine/request_fields.h"],
+    "server_http_body": ["server/http/*/*.cc", "engine/request/request_fields.h"],
     "server_grpc": ["executors/tensor_model.cc", "server/grpc/*.cc"],
     "server_grpc_bounds": [],
 }

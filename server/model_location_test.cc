@@ -11,7 +11,7 @@
 
 #include "base/strings.h"
 #include "config/settings_table.h"
-#include "engine/request_fields.h"
+#include "engine/request/request_fields.h"
 
 namespace millrace {
 namespace {

@@ -1,6 +1,6 @@
-// Every row of engine/request_fields.h against all that goes by it: each protocol's reader, with
-// what it takes and refuses, /openapi.json, and the table of docs/http-api.md.
-#include "engine/request_fields.h"
+// Every row of engine/request/request_fields.h against all that goes by it: each protocol's reader,
+// with what it takes and refuses, /openapi.json, and the table of docs/http-api.md.
+#include "engine/request/request_fields.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
@@ -23,7 +23,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "config/settings.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "millrace/v1/inference.pb.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/vllm_convert.h"
@@ -296,7 +296,8 @@ TEST(RequestFieldsTest, TheDocumentedTableIsThisOne) {
   const std::string document(std::istreambuf_iterator<char>(file), {});
   const std::string expected = StrCat("<!-- fields -->\n", table, "<!-- /fields -->\n");
   EXPECT_NE(document.find(expected), document.npos)
-      << "The table of docs/http-api.md is not that of engine/request_fields.h. Put this between "
+      << "The table of docs/http-api.md is not that of engine/request/request_fields.h. Put this "
+         "between "
          "its markers:\n"
       << expected;
 }

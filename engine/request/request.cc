@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/request_fields.h"
+#include "engine/request/request_fields.h"
 
 namespace millrace {
 namespace {

@@ -1,7 +1,7 @@
 #include "engine/request/sampling_defaults.h"
 
 #include "base/strings.h"
-#include "engine/request_fields.h"
+#include "engine/request/request_fields.h"
 
 namespace millrace {
 

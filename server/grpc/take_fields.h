@@ -4,12 +4,12 @@
 
 #include <google/protobuf/message.h>
 
-#include "engine/request_fields.h"
+#include "engine/request/request_fields.h"
 
 namespace millrace {
 
-// Takes the fields of `message` that engine/request_fields.h has for the protocol; ranges are
-// ValidateRequest's. A field without presence counts as left out where it is 0, but a switch
+// Takes the fields of `message` that engine/request/request_fields.h has for the protocol; ranges
+// are ValidateRequest's. A field without presence counts as left out where it is 0, but a switch
 // without presence always says something. An unsigned number that is too large for the request
 // becomes the largest one.
 void TakeFields(const google::protobuf::Message& message, FieldProtocol protocol,

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "engine/sampling_defaults.h"
+#include "engine/request/sampling_defaults.h"
 #include "server/grpc/take_fields.h"
 #include "text/grammar/structural_tag.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/exact_json.h"
+#include "formats/json/exact_json.h"
 #include "server/http/json/json_reader.h"
 #include "server/http/json/neutral_fields.h"
 #include "server/http/json/request_fields_reader.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "engine/request_fields.h"
+#include "engine/request/request_fields.h"
 #include "server/http/json/neutral_fields.h"
 #include "server/http/openai/openai_request.h"
 #include "server/http/openai/openai_tools.h"
@@ -64,7 +64,7 @@ OrderedValue FieldSchema(const Field& field) {
   return schema;
 }
 
-// Adds the rows of engine/request_fields.h that the protocol has.
+// Adds the rows of engine/request/request_fields.h that the protocol has.
 void AddFields(std::string_view protocol, OrderedValue& properties) {
   constexpr std::pair<std::string_view, FieldProtocol> kProtocols[] = {
       {"openai", kOpenAiField}, {"responses", kResponsesField}, {"messages", kMessagesField}};

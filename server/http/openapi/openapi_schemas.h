@@ -4,8 +4,8 @@
 //   "$ref": "Name"         another schema
 //   "=kMaxPrompts"         the constant of that name
 //   "x-include": [names]   takes over the properties of the schemas "+Name", and of the readers'
-//                          tables: "fields:openai" (engine/request_fields.h), "neutral:chat"
-//                          (neutral_fields.h)
+//                          tables: "fields:openai" (engine/request/request_fields.h),
+//                          "neutral:chat" (neutral_fields.h)
 // A property of a request that is not required may also be null, and no other ones may come.
 // openapi_test.cc holds them to the readers: the fields that a reader looks for are those that its
 // schema names.

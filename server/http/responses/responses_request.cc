@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/exact_json.h"
+#include "formats/json/exact_json.h"
 #include "server/http/json/api_error.h"
 #include "server/http/json/json_reader.h"
 #include "server/http/json/json_writer.h"

@@ -7,8 +7,8 @@
 // ValidateRequest with its refusals, /openapi.json, and the table of docs/http-api.md, which
 // server/request_fields_test.cc compares. Fields of another shape (prompts, lists, objects) have
 // readers of their own.
-#ifndef MILLRACE_ENGINE_REQUEST_FIELDS_H_
-#define MILLRACE_ENGINE_REQUEST_FIELDS_H_
+#ifndef MILLRACE_ENGINE_REQUEST_REQUEST_FIELDS_H_
+#define MILLRACE_ENGINE_REQUEST_REQUEST_FIELDS_H_
 
 #include <cstdint>
 #include <optional>
@@ -177,4 +177,4 @@ std::string DefaultOf(const Field& field) {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_ENGINE_REQUEST_FIELDS_H_
+#endif  // MILLRACE_ENGINE_REQUEST_REQUEST_FIELDS_H_
