@@ -144,7 +144,7 @@ millrace_folder(nodes           SEES base plan executors/nodes.h proto server/gu
 set(_endpoint base config engine server/frontend.h)
 millrace_folder(server          SEES base config formats plan hub/hub.h hub/cached_models.h hub/http_client.h engine scheduler executors/factory.h executors/device_spec.h
                                 executors/nodes.h executors/models/memory_plan.h nodes/node_group.h
-                                USES absl crypto json prometheus)
+                                TESTS proto USES absl crypto json prometheus protobuf)
 millrace_folder(server/console  SEES                               USES)
 # The two endpoints of the Open Inference Protocol share server/kserve.
 millrace_folder(server/kserve   SEES ${_endpoint}                  USES absl)
