@@ -9,8 +9,8 @@ test:  ## Every test that needs no GPU
 parity:  ## Regenerate the reference data with transformers and tokenizers, compare it, and run the tests on llama.cpp's files
 	@scripts/parity.sh $(ARGS)
 
-fresh-test:  ## Both commands in a new Debian 12 that holds nothing but make; needs root
-	@scripts/fresh_test.sh
+fresh-test:  ## Both commands in a new Debian 12 that holds nothing but make; needs root (Ubuntu: make fresh-test ARGS=ubuntu-24.04)
+	@scripts/fresh_test.sh $(ARGS)
 
 image-test:  ## The container image built with buildah, and run; needs root
 	@scripts/image_test.sh

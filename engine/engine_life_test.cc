@@ -357,15 +357,21 @@ TEST(EngineStallTest, HealthGoesAndComesWithTheSteps) {
   EngineOptions options;
   options.clock = &clock;
   options.stall_timeout = std::chrono::seconds(10);
+  options.read_timeout = std::chrono::seconds(9);
   auto script = TalksOnHold();
   auto engine = MakeEngine(script, options);
+  const auto requests = [&] { return engine->gauges().running + engine->gauges().waiting; };
 
   // An idle engine does not stall, and is not thought to when work comes after a long rest.
   clock.Advance(std::chrono::hours(1));
+  Reader slow(engine.get(), TextRequest("abc"));
+  script->Finish();
+  slow.WaitReady();
   Reader reader(engine.get(), TextRequest("abc"));
-  ASSERT_TRUE(Eventually([&] { return engine->gauges().running == 1; }));
+  ASSERT_TRUE(Eventually([&] { return requests() == 2; }));
   clock.Advance(std::chrono::seconds(9));
-  std::this_thread::sleep_for(std::chrono::milliseconds(600));  // two looks of the watchdog
+  // The watchdog looks at the device before it ends what is not read.
+  ASSERT_TRUE(Eventually([&] { return requests() == 1; }));
   EXPECT_EQ(engine->health(), Health::kServing);
 
   clock.Advance(std::chrono::seconds(2));

@@ -13,8 +13,6 @@
 namespace millrace {
 namespace {
 
-constexpr double kNoise = 0.02;  // changes below it get no verdict
-
 void AddDistribution(const std::string& name, const Distribution& a, const Distribution& b,
                      std::vector<ComparedFigure>& figures) {
   figures.push_back({name + ", mean, ms", a.mean, b.mean});
@@ -39,32 +37,6 @@ absl::StatusOr<Result> Load(const std::string& file) {
   if (!result.ok()) return Annotate(result.status(), Printable(file, 300));
   if (result->label.empty()) result->label = file;
   return result;
-}
-
-// Returns a line for each way in which the runs are unlike, so that their figures may be.
-std::string Differences(const Result& a, const Result& b) {
-  std::string text;
-  const auto differ = [&](std::string_view name, const std::string& left,
-                          const std::string& right) {
-    if (left == right) return;
-    text += StrCat("They differ in ", name, ": ", Printable(left, 200), " and ",
-                   Printable(right, 200), "\n");
-  };
-  differ("model", a.model, b.model);
-  differ("load", a.load, b.load);
-  differ("goals", a.goals, b.goals);
-  const auto average = [](int64_t tokens, int64_t requests) {
-    return static_cast<double>(tokens) / std::max(1.0, static_cast<double>(requests));
-  };
-  const auto apart = [](double x, double y) { return std::abs(x - y) > 0.05 * std::max(x, y); };
-  if (apart(average(a.input_tokens, a.completed), average(b.input_tokens, b.completed)) ||
-      apart(average(a.output_tokens, a.completed), average(b.output_tokens, b.completed))) {
-    text += absl::StrFormat(
-        "They differ in tokens a request: %.1f in and %.1f out, and %.1f and %.1f\n",
-        average(a.input_tokens, a.completed), average(a.output_tokens, a.completed),
-        average(b.input_tokens, b.completed), average(b.output_tokens, b.completed));
-  }
-  return text;
 }
 
 }  // namespace
@@ -97,10 +69,35 @@ std::vector<ComparedFigure> Compare(const Result& a, const Result& b) {
   return figures;
 }
 
+std::vector<std::string> Differences(const Result& a, const Result& b) {
+  std::vector<std::string> lines;
+  const auto differ = [&](std::string_view name, const std::string& left,
+                          const std::string& right) {
+    if (left == right) return;
+    lines.push_back(StrCat("They differ in ", name, ": ", Printable(left, 200), " and ",
+                           Printable(right, 200)));
+  };
+  differ("model", a.model, b.model);
+  differ("load", a.load, b.load);
+  differ("goals", a.goals, b.goals);
+  const auto average = [](int64_t tokens, int64_t requests) {
+    return static_cast<double>(tokens) / std::max(1.0, static_cast<double>(requests));
+  };
+  const auto apart = [](double x, double y) { return std::abs(x - y) > 0.05 * std::max(x, y); };
+  if (apart(average(a.input_tokens, a.completed), average(b.input_tokens, b.completed)) ||
+      apart(average(a.output_tokens, a.completed), average(b.output_tokens, b.completed))) {
+    lines.push_back(absl::StrFormat(
+        "They differ in tokens a request: %.1f in and %.1f out, and %.1f and %.1f",
+        average(a.input_tokens, a.completed), average(a.output_tokens, a.completed),
+        average(b.input_tokens, b.completed), average(b.output_tokens, b.completed)));
+  }
+  return lines;
+}
+
 std::string ComparisonText(const Result& a, const Result& b) {
-  std::string text = StrCat("A: ", Printable(a.label, 300), "\nB: ", Printable(b.label, 300), "\n",
-                            Differences(a, b), "\n");
-  text += absl::StrFormat("%-36s %12s %12s %10s\n", "", "A", "B", "change");
+  std::string text = StrCat("A: ", Printable(a.label, 300), "\nB: ", Printable(b.label, 300), "\n");
+  for (const std::string& line : Differences(a, b)) text += line + "\n";
+  text += absl::StrFormat("\n%-36s %12s %12s %10s\n", "", "A", "B", "change");
   for (const ComparedFigure& figure : Compare(a, b)) {
     std::string line = absl::StrFormat("%-36s %12s %12s %10s  %s", figure.name, Figure(figure.a),
                                        Figure(figure.b), figure.Change(), figure.Verdict());

@@ -11,6 +11,8 @@
 
 namespace millrace {
 
+inline constexpr double kNoise = 0.02;  // changes below it get no verdict
+
 struct ComparedFigure {
   std::string name;
   double a = 0;
@@ -24,6 +26,9 @@ struct ComparedFigure {
 };
 
 std::vector<ComparedFigure> Compare(const Result& a, const Result& b);
+
+// Returns a line for each way in which the runs are unlike, so that their figures may be.
+std::vector<std::string> Differences(const Result& a, const Result& b);
 
 // Returns the figures as a table of plain text, after what makes the two runs unlike.
 std::string ComparisonText(const Result& a, const Result& b);

@@ -24,6 +24,15 @@ absl::Status AddHeader(Options& options, std::string_view text) {
   return absl::OkStatus();
 }
 
+absl::Status AddServerFact(Options& options, std::string_view text) {
+  const size_t equals = text.find('=');
+  if (equals == 0 || equals == text.npos || equals + 1 == text.size()) {
+    return Expected(text, "NAME=VALUE");
+  }
+  options.metadata.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  return absl::OkStatus();
+}
+
 absl::Status SetArrival(Options& options, std::string_view text) {
   if (text.starts_with("trace:") || text.starts_with("trace=")) {
     options.trace_file = std::string(text.substr(6));

@@ -121,8 +121,9 @@ Setter SetList(std::vector<Number> Options::*field, double low, double high) {
 // Returns whether a header may have this value: gRPC ends the program on others.
 bool IsPrintableAscii(std::string_view text);
 
-// Setters of --header, --arrival, --rate and --goodput.
+// Setters of --header, --metadata, --arrival, --rate and --goodput.
 absl::Status AddHeader(Options& options, std::string_view text);
+absl::Status AddServerFact(Options& options, std::string_view text);
 absl::Status SetArrival(Options& options, std::string_view text);
 absl::Status SetRate(Options& options, std::string_view text);
 absl::Status SetGoal(Options& options, std::string_view text);

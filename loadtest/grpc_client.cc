@@ -82,6 +82,20 @@ absl::StatusOr<std::string> FirstGrpcModel(const Options& options, GrpcChannels&
   return models.models(0).name();
 }
 
+absl::StatusOr<std::string> GrpcServerVersion(const Options& options, GrpcChannels& channels) {
+  const auto stub = v1::Inference::NewStub(channels.Connect());
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kListTimeout);
+  AddMetadata(options, context);
+  v1::GetServerInfoResponse info;
+  const grpc::Status status = stub->GetServerInfo(&context, {}, &info);
+  if (!status.ok()) {
+    return absl::UnavailableError(
+        StrCat(channels.server(), ": ", Printable(status.error_message(), 200)));
+  }
+  return info.version();
+}
+
 GrpcClient::GrpcClient(GrpcChannels& channels, int64_t connections, Driver& driver)
     : driver_(driver) {
   for (int64_t i = 0; i < connections; ++i) {

@@ -22,6 +22,9 @@ class GrpcCall;
 // Returns the name of the first model that the server lists. Blocks, 10 s at most.
 absl::StatusOr<std::string> FirstGrpcModel(const Options& options, GrpcChannels& channels);
 
+// Asks the server for its version.
+absl::StatusOr<std::string> GrpcServerVersion(const Options& options, GrpcChannels& channels);
+
 class GrpcClient : public Client {
  public:
   // `connections`: of this thread.

@@ -12,6 +12,7 @@
 #include "loadtest/histogram.h"
 #include "loadtest/html.h"
 #include "loadtest/plot.h"
+#include "loadtest/summary.h"
 #include "loadtest/text_report.h"
 
 namespace millrace {
@@ -39,6 +40,8 @@ th:first-child, td:first-child { text-align: left; }
 tr.best td { font-weight: 700; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--faint); padding: .6rem; margin: .4rem 0; }
 .warning { border-left: 4px solid var(--c1); padding: .2rem .8rem; }
+.summary { border-left: 4px solid var(--c0); padding: .2rem .8rem; } .summary p { margin: .2rem 0; }
+td:not(:first-child) { overflow-wrap: anywhere; }
 )";
 
 using Row = std::vector<std::string>;
@@ -79,6 +82,40 @@ std::string Heading(const std::string& title, const std::vector<std::string>& fa
   return StrCat("<h1>", EscapeHtml(title), "</h1>\n<p class=\"sub\">", EscapeHtml(sub), "</p>\n");
 }
 
+const std::string& TimeOf(const Result& result) {
+  return result.time.empty() ? result.date : result.time;
+}
+
+std::string SummaryOf(const std::vector<std::string>& sentences) {
+  std::string html = "<div class=\"summary\">\n";
+  for (const std::string& sentence : sentences) {
+    html += StrCat("<p>", EscapeHtml(sentence), "</p>\n");
+  }
+  return html + "</div>\n";
+}
+
+// Returns what is known of both sides of the runs, a column each.
+std::string Setup(const Row& names, const std::vector<const Result*>& results) {
+  std::vector<Row> rows;
+  const auto add = [&](const std::string& side, const Facts Result::*facts) {
+    for (size_t column = 0; column < results.size(); ++column) {
+      for (const auto& [name, value] : results[column]->*facts) {
+        const std::string title = StrCat(side, ": ", name);
+        auto row =
+            std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r[0] == title; });
+        if (row == rows.end()) {
+          row = rows.insert(row, Row(results.size() + 1));
+          row->front() = title;
+        }
+        (*row)[column + 1] = value;
+      }
+    }
+  };
+  add("server", &Result::server_facts);
+  add("load generator", &Result::generator_facts);
+  return rows.empty() ? "" : "<h2>Setup</h2>\n" + Table(names, rows);
+}
+
 PlotLine Curve(const std::string& name, const Distribution& of, int color) {
   PlotLine line{.name = name, .color = color};
   for (size_t i = 0; i < of.curve.size(); ++i) {
@@ -94,7 +131,7 @@ std::string CurvePlot(const std::string& title, std::vector<PlotLine> lines) {
     for (const auto& [x, y] : line.points) has_zero |= x <= 0;
   }
   return PlotSvg({.title = title,
-                  .x_name = "milliseconds",
+                  .x_name = has_zero ? "milliseconds" : "milliseconds, logarithmic",
                   .y_name = "% at most",
                   .is_log_x = !has_zero,
                   .lines = std::move(lines)});
@@ -219,7 +256,8 @@ std::string HtmlReport(const Result& result) {
   const std::string title =
       result.label.empty() ? StrCat("Load test of ", result.model) : result.label;
   std::string body =
-      Heading(title, {result.model, result.protocol, result.url, result.load, result.date});
+      Heading(title, {result.model, result.protocol, result.url, result.load, TimeOf(result)});
+  body += SummaryOf(Summary(result));
   body += Texts({.warnings = result.warnings});
   body += "<h2>Figures</h2>\n" + Figures(result);
   body += "<h2>Latencies</h2>\n" + Latencies(result);
@@ -237,6 +275,7 @@ std::string HtmlReport(const Result& result) {
   body += CurvePlot("End-to-end latency", {Curve("latency", result.e2el, 0)});
   body += "</div>\n";
   body += Texts({.errors = result.errors, .samples = result.samples});
+  body += Setup({"", "value"}, {&result});
   return Page(title, body + Generator(result));
 }
 
@@ -244,7 +283,8 @@ std::string HtmlSweepReport(const std::vector<Result>& results, int best) {
   const Result& first = results.front();
   const std::string title = first.label.empty() ? StrCat("Sweep of ", first.model) : first.label;
   std::string body =
-      Heading(title, {first.model, first.protocol, first.url, first.goals, first.date});
+      Heading(title, {first.model, first.protocol, first.url, first.goals, TimeOf(first)});
+  body += SummaryOf(SweepSummary(results, best));
   std::vector<Row> rows;
   for (const Result& result : results) {
     rows.push_back(
@@ -287,6 +327,7 @@ std::string HtmlSweepReport(const std::vector<Result>& results, int best) {
     body += StrCat("<h2>At ", Figure(LoadOf(result)), " ", load, "</h2>\n",
                    Texts({.errors = result.errors, .warnings = result.warnings}));
   }
+  body += Setup({"", "value"}, {&first});
   return Page(title, body);
 }
 
@@ -297,9 +338,12 @@ std::string HtmlComparison(const Result& a, const Result& b) {
   const std::string name_a = name(a, "A");
   const std::string name_b = name(b, "B");
   std::string body = Heading(StrCat(name_a, " and ", name_b), {});
-  body +=
-      Table({"", "model", "server", "load", "date"},
-            {{name_a, a.model, a.url, a.load, a.date}, {name_b, b.model, b.url, b.load, b.date}});
+  std::vector<std::string> sentences = ComparisonSummary(a, b, name_b);
+  for (const std::string& line : Differences(a, b)) sentences.push_back(line + ".");
+  body += SummaryOf(sentences);
+  body += Table(
+      {"", "model", "server", "load", "time"},
+      {{name_a, a.model, a.url, a.load, TimeOf(a)}, {name_b, b.model, b.url, b.load, TimeOf(b)}});
   std::vector<Row> rows;
   for (const ComparedFigure& figure : Compare(a, b)) {
     rows.push_back(
@@ -318,6 +362,7 @@ std::string HtmlComparison(const Result& a, const Result& b) {
   body += over_time("Output over time", "tokens a second", Tokens);
   body += CurvePlot("End-to-end latency", {Curve(name_a, a.e2el, 0), Curve(name_b, b.e2el, 1)});
   body += "</div>\n";
+  body += Setup({"", name_a, name_b}, {&a, &b});
   return Page(StrCat(name_a, " and ", name_b), body);
 }
 

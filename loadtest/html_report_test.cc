@@ -40,6 +40,9 @@ Result HostileResult() {
     result.itl.curve.push_back(static_cast<double>(i));
   }
   result.ttft.percentiles = {{50, 5}, {99, NAN}};
+  result.time = hostile;
+  result.server_facts = {{"version", hostile}, {hostile, "x"}};
+  result.generator_facts = {{"flags", hostile}};
   result.timeline = {{.time = 0, .tokens_per_second = 5},
                      {.time = 1, .tokens_per_second = INFINITY}};
   return result;
@@ -87,6 +90,36 @@ TEST(HtmlReportTest, ShowsWhatItIsFor) {
   EXPECT_THAT(sweep, HasSubstr("<tr class=\"best\">"));
 }
 
+TEST(HtmlReportTest, SaysFirstWhatCameOut) {
+  Result result{.date = "20261130-100512", .time = "2026-11-30 10:05:12 +01:00", .concurrency = 4};
+  result.duration = 2;
+  result.completed = 8;
+  result.failed = 2;
+  result.request_throughput = 4;
+  result.output_throughput = 40;
+  const std::string page = HtmlReport(result);
+  const std::string sentence =
+      "8 of 10 requests were completed in 2.00 s: 4.00 requests and 40.00 output tokens a second.";
+  EXPECT_LT(page.find(sentence), page.find("<h2>"));
+  EXPECT_THAT(page, HasSubstr("2026-11-30 10:05:12 +01:00"));
+  EXPECT_THAT(HtmlSweepReport({result, result}, -1), HasSubstr("came at 4 requests at once"));
+}
+
+TEST(HtmlReportTest, ShowsTheSetupOfBothSides) {
+  Result a{.label = "old"};
+  a.server_facts = {{"version", "0.1.0"}, {"gpu", "H200"}};
+  a.generator_facts = {{"flags", "--rate 5"}};
+  EXPECT_THAT(HtmlReport(a), HasSubstr("<td>server: gpu</td><td>H200</td>"));
+  EXPECT_THAT(HtmlReport(a), HasSubstr("<td>load generator: flags</td><td>--rate 5</td>"));
+  EXPECT_THAT(HtmlReport({}), Not(HasSubstr("Setup")));
+  Result b{.label = "new"};
+  b.server_facts = {{"version", "0.2.0"}, {"max_model_len", "4096"}};
+  const std::string page = HtmlComparison(a, b);
+  EXPECT_THAT(page, HasSubstr("<td>server: version</td><td>0.1.0</td><td>0.2.0</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>server: gpu</td><td>H200</td><td></td>"));
+  EXPECT_THAT(page, HasSubstr("<td>server: max_model_len</td><td></td><td>4096</td>"));
+}
+
 TEST(EscapeHtmlTest, KeepsTextAndReplacesTheRest) {
   EXPECT_EQ(EscapeHtml("a\n\t\xc3\xa4\xe4\xb8\xad\xf0\x9f\x98\x80"),
             "a\n\t\xc3\xa4\xe4\xb8\xad\xf0\x9f\x98\x80");
@@ -105,6 +138,29 @@ TEST(PlotTest, TicksAreRound) {
   EXPECT_THAT(Ticks(0, 0.35, 5), testing::SizeIs(testing::Le(6)));
   EXPECT_THAT(Ticks(5, 5, 5), testing::ElementsAre(5));
   EXPECT_THAT(Ticks(0, INFINITY, 5), testing::ElementsAre(0));
+}
+
+// Returns how many texts a logarithmic axis from `low` to `high` has, without its name and the four
+// or more of the other axis.
+int LabelsOfLogAxis(double low, double high) {
+  const auto texts = [](bool is_log, double from, double to) {
+    const std::string svg =
+        PlotSvg({.is_log_x = is_log, .lines = {{.points = {{from, 1}, {to, 1}}}}});
+    int count = 0;
+    for (size_t at = svg.find("<text"); at != svg.npos; at = svg.find("<text", at + 1)) ++count;
+    return count;
+  };
+  // A linear axis from 0 to 0 has the labels 0 to 1.
+  return texts(true, low, high) - texts(false, 0, 0) + static_cast<int>(Ticks(0, 1, 7).size());
+}
+
+TEST(PlotTest, ALogarithmicAxisHasLabelsHoweverNarrowItIs) {
+  for (const double low : {0.0123, 0.9, 1.0, 1.01, 20.1, 37.0, 600.0}) {
+    for (const double ratio : {1.02, 1.5, 2.0, 4.9, 5.0, 7.0, 100.0, 1000.0, 1e6}) {
+      EXPECT_GE(LabelsOfLogAxis(low, low * ratio), 2) << low << " to " << low * ratio;
+      EXPECT_LE(LabelsOfLogAxis(low, low * ratio), 12) << low << " to " << low * ratio;
+    }
+  }
 }
 
 TEST(PlotTest, TakesAnyPoints) {

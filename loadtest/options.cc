@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "loadtest/flag_setters.h"
 #include "loadtest/flags.h"
+#include "loadtest/setup.h"
 
 #ifndef MILLRACE_VERSION
 #error "the build defines MILLRACE_VERSION"
@@ -204,7 +205,7 @@ bool Prints(const Arguments& arguments, size_t at, Options& options) {
   if (arguments[at] == "--help" || arguments[at] == "-h") {
     options.print = LoadtestHelp();
   } else if (arguments[at] == "--version") {
-    options.print = StrCat("millrace-loadtest ", MILLRACE_VERSION, "\n");
+    options.print = StrCat("millrace-loadtest ", LoadtestVersion(), "\n");
   } else if (arguments[at] == "--print-man-page") {
     options.print = LoadtestManPage();
   } else if (arguments[at] == "--print-completion" && at + 1 < arguments.size()) {
@@ -224,8 +225,11 @@ std::string Goals::ToString() const {
   return text;
 }
 
+std::string_view LoadtestVersion() { return MILLRACE_VERSION; }
+
 absl::StatusOr<Options> ParseOptions(const Arguments& arguments) {
   Options options;
+  options.flags = FlagsText(arguments);
   size_t at = 0;
   if (!arguments.empty() && (arguments[0] == "sweep" || arguments[0] == "compare")) {
     options.command = arguments[0] == "sweep" ? LoadCommand::kSweep : LoadCommand::kCompare;

@@ -35,6 +35,7 @@ struct Options {
   LoadCommand command = LoadCommand::kRun;
   std::vector<std::string> files;  // of compare
   std::string print;               // --help and its like: print this, and end
+  std::string flags;               // the arguments, as FlagsText has them
 
   // Server.
   std::string url;
@@ -89,6 +90,7 @@ struct Options {
   std::string json_file;
   std::string html_file;
   std::string label;
+  std::vector<std::pair<std::string, std::string>> metadata;  // of the server, for reports
   bool save_detailed = false;
   bool quiet = false;
   Goals goals;
@@ -108,6 +110,9 @@ struct Options {
 // Reads the arguments after the program's name. An error names the flag, what came and what is
 // allowed.
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments);
+
+// Returns "0.1.0".
+std::string_view LoadtestVersion();
 
 }  // namespace millrace
 

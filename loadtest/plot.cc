@@ -70,7 +70,9 @@ std::string Number(double value) {
   return absl::StrFormat("%g", value);
 }
 
+// Round numbers between both ends: two at least, so that any axis can be read.
 std::vector<double> LogTicks(double low, double high) {
+  if (high / low < 5) return Ticks(low, high, 5);
   std::vector<double> ticks;
   const bool is_wide = high / low > 1000;
   for (double decade = std::pow(10, std::floor(std::log10(low))); decade <= high; decade *= 10) {

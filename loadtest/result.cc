@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/strings.h"
 #include "loadtest/histogram.h"
 
@@ -223,13 +224,9 @@ std::string LoadInWords(const Options& options) {
   return StrCat("open loop, ", *options.rate, " req/s, Poisson", bound);
 }
 
-std::string Now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts;
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &parts);
-  return text;
+// Returns the local time that it is.
+std::string Now(const std::string& format) {
+  return absl::FormatTime(format, absl::Now(), absl::LocalTimeZone());
 }
 
 }  // namespace
@@ -237,7 +234,8 @@ std::string Now() {
 Result Summarize(const Options& options, RunResult& run) {
   Result result;
   result.label = options.label;
-  result.date = Now();
+  result.date = Now("%Y%m%d-%H%M%S");
+  result.time = Now("%Y-%m-%d %H:%M:%S %Ez");
   result.model = options.model;
   result.protocol = options.protocol == Protocol::kHttp ? "http" : "grpc";
   result.url = options.url;
@@ -247,6 +245,8 @@ Result Summarize(const Options& options, RunResult& run) {
     result.concurrency = std::max<int64_t>(1, options.concurrency);
   }
   result.goals = options.goals.ToString();
+  result.generator_facts = GeneratorFacts(options);
+  result.server_facts = run.server;
   result.duration = run.duration;
   // The threads' records come one after another; the order of sending is the one to read.
   std::stable_sort(run.measurements.records.begin(), run.measurements.records.end(),

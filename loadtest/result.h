@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "loadtest/options.h"
 #include "loadtest/runner.h"
+#include "loadtest/setup.h"
 
 namespace millrace {
 
@@ -40,7 +41,8 @@ struct TimelinePoint {
 
 struct Result {
   std::string label;
-  std::string date;
+  std::string date;  // local, as vllm bench serve has it: "20261130-100512"
+  std::string time;  // the same for readers: "2026-11-30 10:05:12 +01:00"
   std::string model;
   std::string protocol;
   std::string url;
@@ -77,6 +79,9 @@ struct Result {
   std::vector<TimelinePoint> timeline;
   std::vector<std::pair<std::string, int64_t>> errors;  // by message, the most frequent first
   std::vector<std::string> samples;                     // of answers
+
+  Facts generator_facts;
+  Facts server_facts;
 
   // The load generator itself.
   int64_t events = 0;

@@ -49,9 +49,16 @@ OrderedJson Timeline(const Result& result) {
   return points;
 }
 
+OrderedJson ObjectOf(const Facts& facts) {
+  OrderedJson object = OrderedJson::object();
+  for (const auto& [name, value] : facts) object[name] = value;
+  return object;
+}
+
 OrderedJson OwnPart(const Result& result) {
   OrderedJson own = {{"version", 1},
                      {"url", result.url},
+                     {"time", result.time},
                      {"load", result.load},
                      {"cancelled", result.cancelled},
                      {"past_deadline", result.past_deadline},
@@ -63,6 +70,8 @@ OrderedJson OwnPart(const Result& result) {
                       {"cpu_seconds", result.cpu_seconds},
                       {"events", result.events},
                       {"lag_p99_ms", result.lag_p99}};
+  own["setup"] = {{"load_generator", ObjectOf(result.generator_facts)},
+                  {"server", ObjectOf(result.server_facts)}};
   own["warnings"] = result.warnings;
   own["error_counts"] = OrderedJson::array();
   for (const auto& [message, count] : result.errors) {
@@ -99,6 +108,16 @@ class Fields {
     if (member == nullptr) return;
     if (!member->is_string()) return Wrong(name, "a text");
     to = member->get<std::string>();
+  }
+  // Reads an object of texts.
+  void Read(const std::string& name, Facts& to) {
+    const Json* const member = Find(name);
+    if (member == nullptr) return;
+    if (!member->is_object()) return Wrong(name, "an object of texts");
+    for (const auto& [key, value] : member->items()) {
+      if (!value.is_string()) return Wrong(name, "an object of texts");
+      to.emplace_back(key, value.get<std::string>());
+    }
   }
   // Reads an array of numbers, or of arrays of numbers, in their order.
   void Read(const std::string& name, std::vector<double>& to) {
@@ -168,6 +187,13 @@ absl::Status ReadOwn(const Json& own, Result& result) {
   if (!own.is_object()) return absl::InvalidArgumentError(StrCat(kOwn, ": expected an object"));
   Fields fields(own);
   fields.Read("url", result.url);
+  fields.Read("time", result.time);
+  if (const Json* const setup = fields.Find("setup"); setup != nullptr && setup->is_object()) {
+    Fields sides(*setup);
+    sides.Read("load_generator", result.generator_facts);
+    sides.Read("server", result.server_facts);
+    MILLRACE_RETURN_IF_ERROR(sides.status());
+  }
   fields.Read("load", result.load);
   fields.Read("cancelled", result.cancelled);
   fields.Read("past_deadline", result.past_deadline);

@@ -75,6 +75,8 @@ absl::StatusOr<std::unique_ptr<LoadRunner>> LoadRunner::Prepare(Options options,
   runner->trace_ = std::move(trace);
   MILLRACE_RETURN_IF_ERROR(Workload::Make(runner->options_, *runner->trace_).status());
   if (runner->options_.model.empty()) MILLRACE_RETURN_IF_ERROR(runner->FindModel());
+  const Options& written = runner->options_;
+  if (!written.json_file.empty() || !written.html_file.empty()) runner->FindServerFacts();
   MILLRACE_RETURN_IF_ERROR(runner->Calibrate());
   return runner;
 }
@@ -101,6 +103,19 @@ absl::Status LoadRunner::FindModel() {
   }
   options_.model = data->front()["id"].get<std::string>();
   return absl::OkStatus();
+}
+
+void LoadRunner::FindServerFacts() {
+  if (options_.protocol == Protocol::kGrpc) {
+    const absl::StatusOr<std::string> version = GrpcServerVersion(options_, *grpc_);
+    if (version.ok()) server_facts_ = {{"version", *version}};
+  } else {
+    const auto body = [this](const std::string& path) {
+      return HttpGet(options_, url_, endpoints_, http_tls_.get(), path).value_or("");
+    };
+    server_facts_ = ServerFacts(body("/version"), body("/v1/models"), options_.model);
+  }
+  for (const auto& fact : options_.metadata) server_facts_.push_back(fact);
 }
 
 absl::StatusOr<double> LoadRunner::PromptTokens(int64_t words) const {
@@ -204,7 +219,8 @@ absl::StatusOr<RunResult> LoadRunner::RunWith(const Options& options, const Work
     std::vector<std::jthread> threads;
     for (const std::function<void()>& run : runs) threads.emplace_back(run);
   }
-  RunResult result{.cpu_seconds = CpuSeconds() - cpu_before, .threads = shared.threads};
+  RunResult result{
+      .cpu_seconds = CpuSeconds() - cpu_before, .threads = shared.threads, .server = server_facts_};
   for (Driver& driver : drivers) {
     result.measurements.Merge(std::move(driver.measurements()));
     result.lag.Merge(driver.lag());

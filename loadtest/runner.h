@@ -13,6 +13,7 @@
 #include "loadtest/grpc_channels.h"
 #include "loadtest/http_client.h"
 #include "loadtest/options.h"
+#include "loadtest/setup.h"
 #include "loadtest/tls.h"
 #include "loadtest/url.h"
 #include "loadtest/workload.h"
@@ -26,6 +27,7 @@ struct RunResult {
   int threads = 0;
   int64_t events = 0;
   Histogram lag;  // how late this program itself sent requests of an open loop
+  Facts server;   // what the server says of itself; empty if no file is written
 };
 
 // A server, and the requests for it. Prepare once, then run as often as you like.
@@ -46,6 +48,8 @@ class LoadRunner {
       : options_(std::move(options)), stop_(stop) {}
 
   absl::Status FindModel();
+  // Servers without a version or a list of models say less.
+  void FindServerFacts();
   absl::Status Calibrate();
   absl::StatusOr<double> PromptTokens(int64_t words) const;
   absl::StatusOr<RunResult> RunWith(const Options& options, const Workload& workload,
@@ -59,6 +63,7 @@ class LoadRunner {
   std::unique_ptr<GrpcChannels> grpc_;  // null for HTTP
   std::shared_ptr<const std::vector<TraceEntry>> trace_;
   PromptScale scale_;
+  Facts server_facts_;
 };
 
 }  // namespace millrace

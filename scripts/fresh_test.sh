@@ -1,10 +1,20 @@
 #!/usr/bin/env bash
-# `make fresh-test`: runs the README's two commands in a new Debian 12 with nothing but make, and prints the times they took.
-# Needs root. The new system uses this host's apt and pip configuration, whatever that is; HEAD is tested.
+# `make fresh-test`: runs the README's two commands in a new Debian 12, or Ubuntu 24.04, with nothing but make, and prints the times they
+# took.
+#   scripts/fresh_test.sh [debian-12|ubuntu-24.04]
+# Needs root, on Debian. The new system uses this host's apt and pip configuration, whatever that is; HEAD is tested.
+# UBUNTU_MIRROR: where Ubuntu's packages come from (http://archive.ubuntu.com/ubuntu).
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
 
+distribution=${1:-debian-12}
+mirror=${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
+case $distribution in
+  debian-12) suite=bookworm title="Debian 12" ;;
+  ubuntu-24.04) suite=noble title="Ubuntu 24.04" ;;
+  *) die "$distribution: allowed are debian-12 and ubuntu-24.04" ;;
+esac
 [ "$(id -u)" = 0 ] || die "fresh-test makes a chroot and needs root"
 for port in 8000 8001 8002; do
   ! (: </dev/tcp/127.0.0.1/$port) 2>/dev/null || die "port $port is taken, and \`make serve\` needs it"
@@ -25,14 +35,27 @@ trap cleanup EXIT
 trap 'exit 1' INT TERM HUP
 
 # ---- The new system ----
-mapfile -t sources < <(grep -lw bookworm /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources \
-  2>/dev/null)
-[ ${#sources[@]} -gt 0 ] || die "this host's apt sources name no bookworm"
+keyring=()
+if [ "$distribution" = debian-12 ]; then
+  mapfile -t sources < <(grep -lw $suite /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources \
+    2>/dev/null)
+  [ ${#sources[@]} -gt 0 ] || die "this host's apt sources name no $suite"
+else
+  # Debian has no package with Ubuntu's keys.
+  curl -fsSL -o "$work/keyring.deb" "$mirror/pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb" ||
+    die "cannot fetch Ubuntu's keys from $mirror"
+  sha256sum --quiet -c - <<<"36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8  $work/keyring.deb" ||
+    die "Ubuntu's keys from $mirror are not those that are expected"
+  dpkg-deb -x "$work/keyring.deb" "$work/keys"
+  keyring=(--keyring="$work/keys/usr/share/keyrings/ubuntu-archive-keyring.gpg")
+  sources=()
+  for pocket in "" -updates -security; do sources+=("deb $mirror $suite$pocket main universe"); done
+fi
 apt-config dump | grep '^Acquire::' | grep -v ' "";$' >"$work/apt.conf"
 
-say "making a Debian 12 with make and nothing else"
+say "making a $title with make and nothing else"
 started=$SECONDS
-mmdebstrap --quiet --mode=root --variant=minbase --include=make --aptopt="$work/apt.conf" bookworm "$system" "${sources[@]}"
+mmdebstrap --quiet --mode=root --variant=minbase --include=make,apt --aptopt="$work/apt.conf" "${keyring[@]}" $suite "$system" "${sources[@]}"
 chroot_seconds=$((SECONDS - started))
 
 cp -L /etc/resolv.conf /etc/hosts "$system/etc/"
@@ -69,7 +92,7 @@ code=0
 wait "$runner" || code=$?
 runner=
 
-say "a new Debian 12, $(nproc) cores, $(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), $(git rev-parse --short HEAD)"
+say "a new $title, $(nproc) cores, $(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), $(git rev-parse --short HEAD)"
 printf '| %-44s | %10s |\n' what figure "$(printf -- '-%.0s' {1..44})" "$(printf -- '-%.0s' {1..10})" \
   "make the chroot (not Millrace's)" "$chroot_seconds s"
 while IFS=$'\t' read -r what figure; do

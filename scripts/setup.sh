@@ -11,7 +11,7 @@ distribution=$(. /etc/os-release && echo "$ID-$VERSION_ID")
 case $distribution in
   debian-12) column=2 ;;
   ubuntu-24.04) column=4 ;;
-  *) die "this is $distribution; scripts/packages.tsv knows debian-12 and (untested) ubuntu-24.04: install its packages by hand" ;;
+  *) die "this is $distribution; scripts/packages.tsv knows debian-12 and ubuntu-24.04: install its packages by hand" ;;
 esac
 
 # Prints the lines "package minimum take" of the requested groups, in one pass.
@@ -63,6 +63,13 @@ for item in "${take[@]}"; do
   mv "$scratch/out/$file" "$CACHE/bin/${file##*/}"
 done
 
+# Prints scripts/pypi/$1.txt without the packages of scripts/pypi/$1.without-DISTRIBUTION, which have no wheel for its Python.
+requirements() {
+  local without
+  without=$(grep -v '^#' "$ROOT/scripts/pypi/$1.without-$distribution" 2>/dev/null | tr '\n' ' ' || true)
+  awk -v without=" $without" '/^[^ #]/ { skip = index(without, " " substr($1, 1, index($1, "==") - 1) " ") } !skip' "$ROOT/scripts/pypi/$1.txt"
+}
+
 # Python packages: a group with a list scripts/pypi/GROUP.txt has an environment of its own, outside the tree.
 for group in "$@"; do
   [ -f "$ROOT/scripts/pypi/$group.txt" ] || continue
@@ -71,6 +78,6 @@ for group in "$@"; do
   say "making the Python environment of group $group"
   rm -rf "$venv"
   make_venv "$venv"
-  "$venv/bin/pip" install --quiet --require-hashes --only-binary :all: -r "$ROOT/scripts/pypi/$group.txt"
+  "$venv/bin/pip" install --quiet --require-hashes --only-binary :all: -r <(requirements "$group")
   touch "$venv/complete"
 done

@@ -5,6 +5,7 @@ import re
 import shlex
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -51,6 +52,21 @@ def wait_until(condition, seconds=60):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def unread_by_peer(connection):
+    """Returns how many bytes that were sent on a connection over IPv4 its other end, on this machine, has not read."""
+    def name(address):
+        return f"{int.from_bytes(socket.inet_aton(address[0]), sys.byteorder):08X}:{address[1]:04X}"
+
+    own, peer = name(connection.getsockname()), name(connection.getpeername())
+    unread = 0
+    for line in open("/proc/net/tcp"):
+        ends, queues = line.split()[1:3], line.split()[4]
+        if ends in ([own, peer], [peer, own]):
+            sending, received = (int(size, 16) for size in queues.split(":"))
+            unread += sending if ends[0] == own else received
+    return unread
 
 
 def metrics(server):

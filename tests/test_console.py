@@ -277,9 +277,45 @@ def test_the_operator_sees_what_runs(browser, start_server):
         page.wait("return [...document.querySelectorAll('.tile')].some((t) => /^Decoded.s[^0]/.test(t.textContent))")
         assert page.run("return document.querySelectorAll('#kv-map rect.held').length") > 0
         assert page.run("return document.querySelectorAll('#steps rect').length") > 10
+        counts = [int(page.text(f"#steps-{kind}")) for kind in ("decode", "prompts")]
+        assert counts[0] > 10 and sum(counts) == page.run("return document.querySelectorAll('#steps rect').length")
         assert "median" in page.text("#steps-text") and "blocks of 16 tokens" in page.text("#kv-text")
         page.wait("return document.querySelectorAll('#latency svg').length >= 2")
     page.wait("return document.getElementById('sequences').textContent === 'Nothing runs.'")
+
+
+# [µs since its end, µs, tokens, sequences]: of 60 steps that decode, one that took as long as all others, and one with a prompt.
+STEPS = [[(60 - i) * 20_000, 1_200_000 if i == 30 else 20_000 + 100 * i, 500 if i == 40 else 6, 6] for i in range(60)]
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_one_long_step_leaves_the_others_visible(page, width):
+    page.resize(width, 900)
+    page.click("#tab-operate")
+    bars, texts, ratio = page.run("""return import('/console/charts.js').then(({hasPrompts, stepsShown, stepTimeline}) => {
+      const place = document.getElementById('steps');
+      const shown = arguments[0].slice(-stepsShown(place.clientWidth));
+      const image = stepTimeline(shown, place.clientWidth);
+      place.replaceChildren(image);
+      const ratio = image.getBoundingClientRect().width / image.viewBox.baseVal.width;
+      return [[...image.querySelectorAll('rect')].map((bar) => [bar.height.baseVal.value, bar.className.baseVal, bar.textContent]),
+        [...image.querySelectorAll('text')].map((text) => [text.textContent, parseFloat(getComputedStyle(text).fontSize), text.getBBox().x,
+          text.getBBox().y + text.getBBox().height - image.viewBox.baseVal.height]), ratio]; })""", STEPS)
+    assert len(bars) == 60
+    heights = [height for height, _, _ in bars]
+    assert heights[30] == max(heights) and min(heights) > 0.05 * heights[30] and heights[0] < heights[59]
+    assert [i for i, (_, kind, _) in enumerate(bars) if kind == "cached"] == [40]
+    assert bars[30][2] == "1.20 s: 6 tokens of 6 sequences"
+    assert [text for text, *_ in texts] == ["10 ms", "100 ms", "1 s", "2 s"]
+    assert all(size * ratio > 10 and x >= 0 and below <= 1 for _, size, x, below in texts)
+
+
+def test_the_step_charts_axis_takes_any_times(page):
+    ticks = page.run("""return import('/console/charts.js').then(({stepTimeline}) => arguments[0].map((times) =>
+      [...stepTimeline(times.map((took) => [0, took, 1, 1]), 400).querySelectorAll('text')].map((text) => text.textContent)))""",
+                     [[], [0], [1000], [7, 7000], [3, 40_000_000]])
+    assert ticks == [["500 µs", "1 ms", "2 ms", "5 ms", "10 ms"], ["0.5 µs", "1 µs"], ["500 µs", "1 ms"],
+                     ["2 µs", "10 µs", "100 µs", "1 ms", "10 ms"], ["2 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "50 s"]]
 
 
 def test_log_levels(page, console):

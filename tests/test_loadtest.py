@@ -1,5 +1,6 @@
 """millrace-loadtest against real servers: Millrace over both protocols, llama.cpp's, and servers that misbehave."""
 import collections
+import datetime
 import html.parser
 import json
 import os
@@ -100,6 +101,28 @@ def test_prompts_have_the_length_that_was_asked_for(fake_server, tmp_path, proto
 def test_ids_have_their_exact_number(fake_server, tmp_path):
     result = measure(tmp_path, *address(fake_server, "http"), "--num-prompts", 5, "--input-len", 77, "--output-len", 2, "--vocab-size", 200)
     assert result["input_lens"] == [77] * 5
+
+
+@both
+def test_a_result_says_what_both_sides_were_and_when_in_local_time(fake_server, tmp_path, protocol):
+    flags = [*address(fake_server, protocol), "--num-prompts", 2, "--output-len", 2, "--no-calibrate", "--quiet", "--api-key", "secret",
+             "--metadata", "gpu=none at all", "--json", tmp_path / "result.json", "--html", tmp_path / "report.html"]
+    begun = int(time.time())
+    loadtest(*flags, env={"TZ": "Asia/Kolkata"})
+    result = json.loads((tmp_path / "result.json").read_text())
+    own = result["millrace_loadtest"]
+    time_of = datetime.datetime.strptime(own["time"], "%Y-%m-%d %H:%M:%S %z")
+    assert begun <= time_of.timestamp() <= time.time() and own["time"].endswith("+05:30")
+    assert result["date"] == time_of.strftime("%Y%m%d-%H%M%S")
+    generator, server = own["setup"]["load_generator"], own["setup"]["server"]
+    version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    assert generator["version"] == version and generator["machine"].endswith("GiB of memory")
+    assert "--num-prompts 2 " in generator["flags"] and "secret" not in json.dumps(own)
+    assert server["version"] == version.split()[1] and server["gpu"] == "none at all"
+    assert protocol == "grpc" or int(server["max_model_len"]) > 0
+    page = (tmp_path / "report.html").read_text()
+    assert own["time"] in page and "2 of 2 requests were completed" in page and "none at all" in page and "secret" not in page
+    assert "flag --metadata: got" in loadtest("--metadata", "gpu", expected=1)
 
 
 @both

@@ -1,6 +1,7 @@
-"""The scripts that check the tree: which files are compiled as one (scripts/batches.py), what tests took
+"""The scripts that check the tree, and the files of editors beside them: which files are compiled as one (scripts/batches.py), what tests took
 (scripts/total.py) and how many there are in each layer (scripts/layers.py), which steps a slow machine left out for how long
 (scripts/finished.py)."""
+import json
 import os
 import pathlib
 import re
@@ -225,3 +226,28 @@ def test_a_commit_that_is_not_in_this_clone_counts_by_its_day(tmp_path):
     assert repository.finished("order", "b", "a").stdout.split() == ["b", "a"]
     repository.commit(5)
     assert repository.finished("overdue", "a").stdout.startswith("a: not finished for 4 landings")
+
+
+ROOT = SCRIPTS.parent
+PRESETS = json.loads((ROOT / "CMakePresets.json").read_text())
+
+
+@pytest.mark.parametrize("preset", [one for one in PRESETS["configurePresets"] if not one.get("hidden")], ids=lambda preset: preset["name"])
+def test_a_preset_configures_a_folder_of_the_scripts_as_they_do(preset):
+    scripts = "\n".join(path.read_text() for path in [*SCRIPTS.glob("*.sh"), ROOT / ".ci" / "run"])
+    folder = preset["binaryDir"].removeprefix("${sourceDir}/")
+    assert re.search(rf"\b{folder}\b", scripts), folder
+    for name, value in preset["cacheVariables"].items():
+        assert f"-D{name}={value}" in scripts, f"no script configures {folder}/ with -D{name}={value}"
+    ignored = subprocess.run(["git", "check-ignore", "-q", folder + "/"], cwd=ROOT, check=False)
+    assert ignored.returncode == 0, f"{folder}/ is not ignored"
+    assert folder in re.search(r"^clean:.*\n\t@rm -rf (.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
+
+
+def test_the_dev_container_is_set_up_by_the_projects_script_for_groups_that_exist():
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    script, *groups = container["onCreateCommand"].split()
+    known = {line.split("\t")[0] for line in (SCRIPTS / "packages.tsv").read_text().splitlines() if not line.startswith("#")}
+    assert (ROOT / script).samefile(SCRIPTS / "setup.sh") and groups and set(groups) <= known
+    preset = re.search(r"cmake --preset (\S+)", container["postCreateCommand"])[1]
+    assert preset in [one["name"] for one in PRESETS["configurePresets"]]

@@ -2,7 +2,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -39,10 +42,30 @@ TEST(ThreadPoolTest, ManyShortRegionsInARow) {
   EXPECT_EQ(sum, int64_t{8} * 19999 * 20000 / 2 + int64_t{28} * 20000);
 }
 
+// Waits until the process has no thread that runs but this one: those of pools have spun for long
+// enough then, and sleep.
+bool OtherThreadsSleep() {
+  const auto is_awake = [](const std::filesystem::path& thread) {
+    std::string line;
+    std::getline(std::ifstream(thread / "stat"), line);
+    return line.substr(line.rfind(')') + 1, 2) != " S";
+  };
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (std::chrono::steady_clock::now() < give_up) {
+    int awake = 0;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+      if (is_awake(thread.path())) ++awake;
+    }
+    if (awake == 1) return true;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
 TEST(ThreadPoolTest, RegionsFindThreadsThatSleep) {
   ThreadPool pool(2);
   for (int i = 0; i < 20; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than threads spin
+    ASSERT_TRUE(OtherThreadsSleep());
     std::vector<int> runs(4);
     pool.ParallelFor(4, [&](int chunk, int) { ++runs[chunk]; });
     EXPECT_EQ(runs, std::vector<int>(4, 1));

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "base/unread_test_util.h"
 #include "server/guard/frame_test_util.h"
 #include "server/guard/http2.h"
 
@@ -59,6 +60,8 @@ class Peer {
     }
     return sent;
   }
+  // Waits until the entrance has read all that was sent.
+  void WaitUntilPeerRead() const { EXPECT_TRUE(WaitUntilRead(fd_)); }
   // Up to `bytes`, fewer at the end or after 20 s.
   std::string Read(size_t bytes) {
     std::string out;
@@ -162,7 +165,7 @@ TEST_F(EntranceTest, TheServersLastFramesArriveAtAClientThatStillSends) {
   down.resize(server.SendUntilFull(down));
   server.Close();
   client.Send(MakeFrame(http2::kPing, 0, 0, std::string(8, 'p')));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for the ping to come there
+  client.WaitUntilPeerRead();
   const std::string got = client.ReadToEnd();
   EXPECT_EQ(got.size(), down.size());
   EXPECT_TRUE(got == down);

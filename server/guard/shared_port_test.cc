@@ -103,6 +103,14 @@ class SharedPortTest : public testing::Test {
     return Socket(fd);
   }
 
+  // Waits until the port has looked at all bytes that were sent before: its one thread takes
+  // connections and bytes in the order in which they came.
+  void WaitUntilLooked() {
+    const Socket marker = Connect();
+    marker.Send("GET");
+    EXPECT_EQ(http1_.Next().Read(), "GET");
+  }
+
   double Metric(const std::string& name, const std::string& reason = "") const {
     for (const auto& family : registry_.Collect()) {
       if (family.name != name) continue;
@@ -143,10 +151,10 @@ TEST_F(SharedPortTest, WaitsForTheByteThatTells) {
   const Socket two = Connect();
   for (const char c : kPreface.substr(0, 15)) {
     one.Send(std::string(1, c));
-    std::this_thread::sleep_for(2ms);
+    WaitUntilLooked();
   }
   two.Send("P");
-  std::this_thread::sleep_for(150ms);
+  WaitUntilLooked();
   EXPECT_EQ(http1_.count() + http2_.count(), 0u);
   EXPECT_EQ(Metric("millrace_shared_port_connections"), 2);
   one.Send("\n");
@@ -201,7 +209,7 @@ TEST_F(SharedPortTest, PartsOfHellosGiveWayToThoseOfOthers) {
     // A later part is judged when the rest comes.
     const Socket later = Connect();
     later.Send("\x16\x03\x01");
-    std::this_thread::sleep_for(50ms);
+    WaitUntilLooked();
     later.Send(std::string_view("\x00\x04none", 6));  // which is no hello: HTTP refuses it
     EXPECT_EQ(http1_.Next().Read().size(), 9u);
   }

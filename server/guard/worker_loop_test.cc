@@ -5,7 +5,6 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
-#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -14,20 +13,29 @@ namespace {
 
 namespace net = boost::asio;
 
-// Posted one by one, so that the thread is woken over and over and begins to look away.
+// Some are posted one by one, so that the thread is woken over and over and begins to look away,
+// and then some at once, which it finds when it looks again.
 TEST(WorkerLoopTest, RunsEveryHandlerOfABusyThread) {
-  constexpr int kHandlers = 2000;
+  constexpr int kRounds = 100, kOneByOne = 10, kAtOnce = 10;
   net::io_context context(1);
   auto work = net::make_work_guard(context);
   std::atomic<int> ran = 0;
   std::thread thread([&context] { RunInBatches(context); });
-  for (int i = 0; i < kHandlers; ++i) {
+  int posted = 0;
+  const auto post = [&] {
     net::post(context, [&ran] { ++ran; });
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    ++posted;
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    for (int i = 0; i < kOneByOne; ++i) {
+      post();
+      while (ran < posted) std::this_thread::yield();
+    }
+    for (int i = 0; i < kAtOnce; ++i) post();
   }
   work.reset();
   thread.join();  // with the last of them
-  EXPECT_EQ(ran, kHandlers);
+  EXPECT_EQ(ran, kRounds * (kOneByOne + kAtOnce));
 }
 
 TEST(WorkerLoopTest, EndsWhenTheContextIsStoppedAmidWork) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/ascii.h"
 #include "base/strings.h"
+#include "base/unread_test_util.h"
 
 namespace millrace {
 
@@ -51,6 +52,8 @@ bool RawClient::Request(std::string_view method, std::string_view path, std::str
   }
   return Send(StrCat(text, "\r\n", body));
 }
+
+bool RawClient::WaitUntilServerRead(size_t unread) const { return WaitUntilRead(fd_, unread); }
 
 bool RawClient::Fill() {
   std::array<char, 65536> bytes;

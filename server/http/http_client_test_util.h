@@ -2,6 +2,7 @@
 #ifndef MILLRACE_SERVER_HTTP_HTTP_CLIENT_TEST_UTIL_H_
 #define MILLRACE_SERVER_HTTP_HTTP_CLIENT_TEST_UTIL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -39,6 +40,10 @@ class RawClient {
   std::string ReadToEnd();
   // Returns whether the server closes, with nothing more to read.
   bool AtEnd() { return ReadSome().empty(); }
+
+  // Waits until the server, which is in this process, has read all but `unread` bytes of what was
+  // sent. False: it has not, in 20 s.
+  bool WaitUntilServerRead(size_t unread) const;
 
   void ShutdownSend();
   void Close();

@@ -4,11 +4,11 @@
 
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/strings.h"
 #include "server/http/endpoint_test_util.h"
+#include "server/http/transport/io_thread.h"
 
 namespace millrace {
 namespace {
@@ -16,7 +16,15 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-class ProtocolTest : public testing::Test, protected TestEndpoint {};
+class ProtocolTest : public testing::Test, protected TestEndpoint {
+ protected:
+  // Waits until a connection that says nothing has timed out. On a server with one thread every
+  // timer that was set before, and that is no longer than header_timeout, has then expired.
+  void WaitForHeaderTimeout() const {
+    RawClient silent(port());
+    EXPECT_TRUE(silent.AtEnd());
+  }
+};
 
 TEST_F(ProtocolTest, HeadOptionsAndTheQuery) {
   Start();
@@ -237,10 +245,12 @@ TEST_F(ProtocolTest, WhatIsOnlyAnnouncedIsNotCharged) {
 }
 
 TEST_F(ProtocolTest, ABodyThatComesSlowlyGivesWay) {
-  Start({.body_bytes = 100'000, .all_bodies_bytes = 150'000});
+  Start({.body_bytes = 100'000, .all_bodies_bytes = 150'000, .header_timeout = absl::Seconds(1)},
+        "", /*threads=*/1);
   RawClient slow(port());
   slow.Send(StrCat(kPost, "Content-Length: 90000\r\n\r\n", std::string(80'000, ' ')));
-  absl::SleepFor(absl::Seconds(1));
+  EXPECT_TRUE(slow.WaitUntilServerRead(0));
+  WaitForHeaderTimeout();
   RawClient brisk(port());
   brisk.Send(StrCat(kPost, "Content-Length: 90000\r\n\r\n", std::string(80'000, ' ')));
   const ClientResponse refused = slow.Read();
@@ -323,25 +333,29 @@ TEST_F(ProtocolTest, AnAnswerMayTakeLongerThanAnyReadTimeout) {
   Start({.header_timeout = absl::Seconds(1),
          .body_timeout = absl::Seconds(1),
          .idle_timeout = absl::Seconds(1),
-         .write_timeout = absl::Seconds(1)});
+         .write_timeout = absl::Seconds(1)},
+        "", /*threads=*/1);
   RawClient client(port());
   client.Request("POST", "/v1/completions", kStreamBody);
   const auto stream = engine().WaitStream();
   stream->Push(TextEvent("x"));
   client.ReadHeader();
   client.ReadSome();
-  absl::SleepFor(absl::Milliseconds(1500));
+  WaitForHeaderTimeout();
   stream->Push(FinishEvent(FinishReason::kStop, "late"));
   EXPECT_THAT(client.ReadSome(), HasSubstr("late"));
 }
 
 TEST_F(ProtocolTest, WhatARefusedClientGoesOnToSendIsReadAway) {
-  Start({.body_bytes = 1000, .linger_timeout = absl::Milliseconds(300)});
+  Start({.body_bytes = 1000,
+         .header_timeout = absl::Seconds(1),
+         .linger_timeout = absl::Milliseconds(300)},
+        "", /*threads=*/1);
   RawClient client(port());
   client.Request("POST", "/v1/completions", std::string(2'000'000, ' '));
   EXPECT_EQ(client.Read().status, 413);
   EXPECT_TRUE(client.AtEnd());
-  absl::SleepFor(absl::Milliseconds(500));  // its deadline comes, too
+  WaitForHeaderTimeout();  // its own deadline comes, too
   EXPECT_EQ(Ask("GET", "/livez").status, 200);
 }
 
@@ -353,12 +367,13 @@ TEST_F(ProtocolTest, RequestsThatWaitBehindAnAnswerDoNotDisturbIt) {
   stream->Push(TextEvent("x"));
   client.ReadHeader();
   client.ReadSome();
-  // More than the server reads ahead.
-  constexpr int kRequests = 10'000;
+  // More than the server reads ahead, by less than the system's buffers take.
   std::string requests;
-  for (int i = 0; i < kRequests; ++i) requests += "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  std::thread sender([&] { client.Send(requests); });
-  absl::SleepFor(absl::Milliseconds(200));
+  while (requests.size() < IoThread::kInputBytes + 20'000) {
+    requests += "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  }
+  EXPECT_TRUE(client.Send(requests));
+  EXPECT_TRUE(client.WaitUntilServerRead(requests.size() - IoThread::kInputBytes));
   stream->Push(FinishEvent(FinishReason::kStop, "late"));
   std::string rest;
   while (rest.find("data: [DONE]") == std::string::npos) {
@@ -368,7 +383,6 @@ TEST_F(ProtocolTest, RequestsThatWaitBehindAnAnswerDoNotDisturbIt) {
   }
   EXPECT_THAT(rest, HasSubstr("late"));
   client.ShutdownSend();
-  sender.join();
 }
 
 TEST_F(ProtocolTest, IdleConnectionsGiveWay) {

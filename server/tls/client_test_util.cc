@@ -7,9 +7,8 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <thread>
 
+#include "base/unread_test_util.h"
 #include "server/tls/x509_text.h"
 
 namespace millrace {
@@ -54,7 +53,7 @@ std::string TestClient::HandshakeInParts(size_t part) {
   const auto size = static_cast<size_t>(BIO_get_mem_data(out, &bytes));
   const std::string hello(bytes, size);
   SendRaw(hello.substr(0, part));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(WaitUntilRead(fd_));
   SendRaw(hello.substr(part));
   SSL_set_fd(ssl_, fd_);
   return Outcome(SSL_connect(ssl_));

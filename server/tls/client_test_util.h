@@ -28,7 +28,8 @@ class TestClient {
 
   // Returns "" or what went wrong.
   std::string Handshake();
-  // Sends the first message in two parts, of which the first has `part` bytes.
+  // Sends the first message in two parts, the second one when the server, which is in this process,
+  // has read the first, of `part` bytes.
   std::string HandshakeInParts(size_t part);
   SSL* ssl() { return ssl_; }
   std::string Chosen() const;  // of what was offered

@@ -1,7 +1,7 @@
 // The operator's part: load, KV cache, steps, sequences, latencies, log levels, drain.
 
 import {get, send} from './api.js';
-import {histogramChart, kvMap, stepTimeline} from './charts.js';
+import {hasPrompts, histogramChart, kvMap, stepsShown, stepTimeline} from './charts.js';
 import {byId, count, duration, el} from './dom.js';
 import {histogram, parse, quantile} from './metrics.js';
 
@@ -45,16 +45,20 @@ function drawCache(engine) {
 }
 
 function drawSteps({steps}) {
-  byId('steps').replaceChildren(stepTimeline(steps));
-  if (steps.length === 0) {
+  const width = byId('steps').clientWidth || 400;  // 0: the part is not shown
+  const shown = steps.slice(-stepsShown(width));
+  const prompts = shown.filter(hasPrompts).length;
+  byId('steps').replaceChildren(stepTimeline(shown, width));
+  byId('steps-decode').textContent = count(shown.length - prompts);
+  byId('steps-prompts').textContent = count(prompts);
+  if (shown.length === 0) {
     byId('steps-text').textContent = 'No step has run yet.';
     return;
   }
-  const times = steps.map(([, took]) => took / 1e6).sort((a, b) => a - b);
-  const [ago, , tokens, sequences] = steps.at(-1);
-  const prompts = steps.filter(([, , all, rows]) => all > rows).length;
-  byId('steps-text').textContent = `The last ${steps.length}: median ${duration(times[times.length >> 1])}, longest ${duration(times.at(-1))}. ` +
-    `The last one, ${duration(ago / 1e6)} ago, had ${count(tokens)} tokens of ${count(sequences)} sequences. ${count(prompts)} computed prompts, too (the other colour).`;
+  const times = shown.map(([, took]) => took / 1e6).sort((a, b) => a - b);
+  const [ago, , tokens, sequences] = shown.at(-1);
+  byId('steps-text').textContent = `The last ${shown.length}, ${count(prompts)} of them with prompts: median ${duration(times[times.length >> 1])}, longest ${duration(times.at(-1))}. ` +
+    `The last one, ${duration(ago / 1e6)} ago, had ${count(tokens)} tokens of ${count(sequences)} sequences.`;
 }
 
 function drawSequences({sequences, num_running, num_waiting}) {
