@@ -379,7 +379,7 @@ class Scripted:
         with connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             request = b""
-            while b"\r\n\r\n" not in request or len(request.split(b"\r\n\r\n", 1)[1]) < int(request.lower().split(b"content-length: ")[1].split(b"\r")[0]):
+            while b"\r\n\r\n" not in request or len(request.split(b"\r\n\r\n", 1)[1]) < int((re.search(rb"content-length: (\d+)", request.lower()) or [0, 0])[1]):
                 data = connection.recv(65536)
                 if not data:
                     return
