@@ -133,7 +133,7 @@ TEST(DeltaLayer, AGraphGivesTheBitsOfLaunches) {
   state.memory.Poison();
   const auto expected = Whole(layer, state);
   const std::vector<uint32_t> left = OwnState(state);
-  const Step step({{kTokens, 0, kOwnSlot}});
+  Step step({{kTokens, 0, kOwnSlot}});
   cudaStream_t stream;
   CheckCuda(cudaStreamCreate(&stream), "stream");
   CapturedGraph graph(stream, [&](cudaStream_t capturing) {

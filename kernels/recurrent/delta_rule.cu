@@ -58,6 +58,15 @@ __device__ Source SourceOf(const DeltaRuleArgs& args, int chunk, int64_t token, 
           stride};
 }
 
+// Returns `condition ? a : b` without a branch, which would part the lanes before a shuffle.
+__device__ inline float Select(bool condition, float a, float b) {
+  float selected;
+  asm("{\n.reg .pred p;\nsetp.ne.s32 p, %3, 0;\nselp.f32 %0, %1, %2, p;\n}\n"
+      : "=f"(selected)
+      : "f"(a), "f"(b), "r"(static_cast<int>(condition)));
+  return selected;
+}
+
 // The number of sums that a lane begins to scatter: a power of two.
 constexpr int ScatteredSums(int sums) { return sums <= 2 ? sums : sums <= 4 ? 4 : 8; }
 
@@ -76,8 +85,8 @@ __device__ float AddScattered(float (&sums)[kSums], int lane) {
     const bool upper = (lane & distance) != 0;
 #pragma unroll
     for (int i = 0; i < left; ++i) {
-      const float given = upper ? sums[i] : sums[i + left];
-      const float kept = upper ? sums[i + left] : sums[i];
+      const float given = Select(upper, sums[i], sums[i + left]);
+      const float kept = Select(upper, sums[i + left], sums[i]);
       sums[i] = __fadd_rn(kept, __shfl_xor_sync(kFullWarp, given, distance));
     }
   }
@@ -105,20 +114,29 @@ class LaneState {
   static constexpr int kSums = kGroup * kLaneColumns;
   static constexpr int kScattered = ScatteredSums(kSums);
 
-  // `at` is the first of the lane's columns and keys in value head 0's state.
+  // `column` is the lane's first column, `lane` its number among the column's eight.
   __device__ LaneState(const DeltaHeads& heads, int key_head, int column, int lane)
-      : heads_(heads),
-        key_head_(key_head),
-        at_(ConvolutionFloats(heads) + int64_t{column} * kDeltaHeadSize + 4 * lane),
+      : head_(heads.ValueHead(key_head, 0)),
+        head_step_(heads.interleaved ? heads.key_heads : 1),
+        at_(ConvolutionFloats(heads) + (int64_t{head_} * kDeltaHeadSize + column) * kDeltaHeadSize +
+            4 * lane),
         lane_(lane) {}
 
-  __device__ void Load(const float* slot, bool begins) {
+  // Begins with zeros.
+  __device__ void Clear() {
+#pragma unroll
+    for (auto& column : state_) {
+#pragma unroll
+      for (float& element : column) element = 0;
+    }
+  }
+
+  __device__ void Load(const float* slot) {
 #pragma unroll
     for (int x = 0; x < kSums; ++x) {
 #pragma unroll
       for (int j = 0; j < kQuads; ++j) {
-        const float4 quad = begins ? make_float4(0, 0, 0, 0)
-                                   : *reinterpret_cast<const float4*>(slot + Offset(x, j));
+        const float4 quad = *reinterpret_cast<const float4*>(slot + Offset(x, j));
         state_[x][4 * j] = quad.x, state_[x][4 * j + 1] = quad.y;
         state_[x][4 * j + 2] = quad.z, state_[x][4 * j + 3] = quad.w;
       }
@@ -140,9 +158,7 @@ class LaneState {
   __device__ bool HasOutput() const {
     return lane_ % (kColumnLanes / kScattered) == 0 && OutputIndex() < kSums;
   }
-  __device__ int OutputHead() const {
-    return heads_.ValueHead(key_head_, OutputIndex() / kLaneColumns);
-  }
+  __device__ int OutputHead() const { return head_ + OutputIndex() / kLaneColumns * head_step_; }
   __device__ int OutputColumn() const { return OutputIndex() % kLaneColumns; }
 
   // Advances by one token and returns the lane's output. `column` is the lane's first column in the
@@ -186,7 +202,8 @@ class LaneState {
       for (int r = 0; r < kLaneKeys; ++r) {
         state_[x][r] = __fmaf_rn(key[r], delta, __fmul_rn(decay, state_[x][r]));
       }
-      if (x == 0 || OutputIndex() == x) own_decay = decay, own_delta = delta;
+      own_decay = x == 0 ? decay : Select(OutputIndex() == x, decay, own_decay);
+      own_delta = x == 0 ? delta : Select(OutputIndex() == x, delta, own_delta);
     }
     return __fmaf_rn(own_decay, own, __fmul_rn(token.gates.query_key, own_delta));
   }
@@ -195,8 +212,8 @@ class LaneState {
   __device__ int OutputIndex() const { return ScatteredIndex<kScattered>(lane_); }
 
   __device__ int64_t Offset(int x, int j) const {
-    const int head = heads_.ValueHead(key_head_, x / kLaneColumns);
-    return at_ + (int64_t{head} * kDeltaHeadSize + x % kLaneColumns) * kDeltaHeadSize + 32 * j;
+    const int64_t rows = int64_t{x / kLaneColumns} * head_step_ * kDeltaHeadSize;
+    return at_ + (rows + x % kLaneColumns) * kDeltaHeadSize + 32 * j;
   }
 
   __device__ void LoadKeys(const float (&from)[kDeltaHeadSize], float (&to)[kLaneKeys]) const {
@@ -207,10 +224,10 @@ class LaneState {
     }
   }
 
-  const DeltaHeads& heads_;
-  const int key_head_;
-  const int64_t at_;
-  const int lane_;  // of the column's eight
+  const int head_;  // the first value head of the key head, and how far the next one is
+  const int head_step_;
+  const int64_t at_;  // the lane's first element in a slot
+  const int lane_;
   float state_[kSums][kLaneKeys];
 };
 
@@ -266,7 +283,11 @@ __global__ void __launch_bounds__(kRuleThreads<kColumns, kLaneColumns>)
 
   float* const slot = args.state.data + slot_index * args.state.slot_stride;
   LaneState<kGroup, kLaneColumns> state(args.heads, key_head, first_column + column, lane);
-  state.Load(slot, begins);
+  if (begins) {
+    state.Clear();
+  } else {
+    state.Load(slot);
+  }
   float* out = args.out + first * args.heads.value_width() + state.OutputHead() * kDeltaHeadSize +
                first_column + column + state.OutputColumn();
 
@@ -303,7 +324,9 @@ cudaError_t LaunchGroup(const DeltaRuleArgs& args, cudaStream_t stream) {
   if (is(8, 1)) return LaunchBlock<kGroup, 8, 1>(args, stream);
   if (is(16, 1)) return LaunchBlock<kGroup, 16, 1>(args, stream);
   if (is(32, 1)) return LaunchBlock<kGroup, 32, 1>(args, stream);
-  if (is(32, 2)) return LaunchBlock<kGroup, 32, 2>(args, stream);
+  if constexpr (kGroup <= kMaxPairedGroup) {
+    if (is(32, 2)) return LaunchBlock<kGroup, 32, 2>(args, stream);
+  }
   return cudaErrorInvalidValue;
 }
 
@@ -314,11 +337,7 @@ cudaError_t LaunchDeltaRule(const DeltaRuleArgs& args, cudaStream_t stream) {
       !IsValid(args.state, args.heads) || args.out == nullptr || !IsAligned16(args.out)) {
     return cudaErrorInvalidValue;
   }
-  bool known = false;
-  for (const DeltaBlock& block : kDeltaBlocks) {
-    known |= block.columns == args.block.columns && block.lane_columns == args.block.lane_columns;
-  }
-  if (!known) return cudaErrorInvalidValue;
+  if (!IsBlockFor(args.block, args.heads)) return cudaErrorInvalidValue;
   if (args.rows.rows == 0 || args.rows.max_tokens == 0) return cudaSuccess;
   switch (args.heads.group()) {
     case 1:

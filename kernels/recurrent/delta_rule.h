@@ -16,8 +16,18 @@ struct DeltaBlock {
   int lane_columns;
 };
 
-// The blocks that there are kernels for. They give the same bits.
+// The blocks that there are kernels for. They give the same bits. Two columns a lane are for groups
+// of up to kMaxPairedGroup value heads: more do not fit into registers.
 inline constexpr DeltaBlock kDeltaBlocks[] = {{8, 1}, {16, 1}, {32, 1}, {32, 2}};
+inline constexpr int kMaxPairedGroup = 2;
+
+constexpr bool IsBlockFor(const DeltaBlock& block, const DeltaHeads& heads) {
+  if (block.lane_columns > 1 && heads.group() > kMaxPairedGroup) return false;
+  for (const DeltaBlock& known : kDeltaBlocks) {
+    if (known.columns == block.columns && known.lane_columns == block.lane_columns) return true;
+  }
+  return false;
+}
 
 // Returns the block for a step. On 132 SMs and one row, 16 key heads take 128 CTAs with blocks of
 // 16 columns, whatever the size of their groups.

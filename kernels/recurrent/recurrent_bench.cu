@@ -182,6 +182,7 @@ void Run(Bench& bench, const Model& model, const Shape& shape) {
                                [&](int i, cudaStream_t stream) { return layer.Inputs(i, stream); }),
             inputs_bytes);
   for (const DeltaBlock& block : kDeltaBlocks) {
+    if (!IsBlockFor(block, heads)) continue;
     const double us = bench.Microseconds(
         inputs, [&](int i, cudaStream_t stream) { return layer.Rule(i, block, stream); });
     bench.Row(
