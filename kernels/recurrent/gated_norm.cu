@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kHeadSize = 128;
 constexpr int kHeadLanes = kHeadSize / 8;
-constexpr int kMaxHeads = 128;
+constexpr int kMaxHeads = kMaxRowThreads / kHeadLanes;  // one vector a thread
 
 // Sums over the 16 lanes of a head. Of an odd number of heads the last one has half a warp, so that
 // only its own lanes take part.

@@ -19,7 +19,7 @@ struct GatedNormArgs {
   const float* weight;  // [128], 16-byte aligned
   float epsilon;
   int tokens;
-  int heads;       // 1 to 128
+  int heads;       // 1 to 64
   Activation out;  // [tokens, heads * 128]; columns up to the stride are set to zero
 };
 
