@@ -88,6 +88,9 @@ millrace_folder(kernels/collective  SEES ${_kernel} kernels/norm/norm_rule.cuh k
 millrace_folder(kernels/norm        SEES ${_kernel} kernels/moe/combine.h kernels/moe/mixture_sum.cuh
                                     TESTS kernels                  USES cuda)
 millrace_folder(kernels/elementwise SEES ${_kernel} TESTS kernels  USES cuda)
+# Gates of the convolution and of the output are those of gated linears; a head's norm is that of a row.
+millrace_folder(kernels/recurrent   SEES ${_kernel} kernels/elementwise/gate.cuh kernels/norm/norm_rule.cuh
+                                    TESTS kernels                  USES cuda)
 millrace_folder(kernels/sampling    SEES ${_kernel} TESTS kernels  USES cuda)
 # An assignment fills what grouped linears read. A router may compute the norm before it, by the functions of the kernel that only norms.
 millrace_folder(kernels/moe         SEES ${_kernel} kernels/gemm/grouped.h kernels/elementwise/cluster.cuh

@@ -1,0 +1,113 @@
+// What the kernels of a gated delta rule's layer (Gated DeltaNet, arXiv:2412.06464) pass to one
+// another: the layer's heads, a step's rows, the state at a sequence's slot, and the operands of
+// the rule.
+#ifndef MILLRACE_KERNELS_RECURRENT_DELTA_TYPES_H_
+#define MILLRACE_KERNELS_RECURRENT_DELTA_TYPES_H_
+
+#include <cstdint>
+
+#include "kernels/arguments.h"
+
+namespace millrace::kernels {
+
+inline constexpr int kDeltaHeadSize = 128;  // elements of a key, a query and a value
+inline constexpr int kMaxDeltaGroup = 4;    // value heads that share a key head
+inline constexpr int kConvolutionTokens = 4;
+
+// The heads of a layer, or of a rank's part of it.
+struct DeltaHeads {
+  int key_heads;    // of queries, too
+  int value_heads;  // 1 to kMaxDeltaGroup times key_heads
+  // False: value heads [h * group, (h + 1) * group) read key head h. True: value head v reads key
+  // head v % key_heads, as in files of llama.cpp's converter.
+  bool interleaved = false;
+
+  constexpr int group() const { return value_heads / key_heads; }
+  constexpr int64_t value_width() const { return int64_t{value_heads} * kDeltaHeadSize; }
+  // The channels of the convolution: all queries, all keys, all values.
+  constexpr int64_t channels() const {
+    return int64_t{2} * key_heads * kDeltaHeadSize + value_width();
+  }
+  // Returns the i-th value head, i < group(), of those that read a key head.
+  constexpr int ValueHead(int key_head, int i) const {
+    return interleaved ? i * key_heads + key_head : key_head * group() + i;
+  }
+};
+
+// The rows of a step, as attention takes them (AttentionStep): the arrays lie in device memory and
+// may change between replays of a graph; the numbers belong to the host and are upper bounds. A row
+// is consecutive tokens of one sequence. It may have none: nothing of it is read or written then.
+// No two rows with tokens share a slot, but for padding rows: their slot's content is then any
+// one's of them.
+struct RecurrentRows {
+  int rows;
+  int max_tokens;      // of the step: row_first[rows] <= max_tokens
+  int max_row_tokens;  // of a row; 1 in a graph of decode rows
+  // Row r consists of the step's tokens [row_first[r], row_first[r + 1]). The first is at position
+  // row_start[r] of the sequence whose state lies at slot row_slot[r].
+  const int32_t* row_first;  // [rows + 1], ascending from 0
+  const int32_t* row_start;  // [rows]
+  const int32_t* row_slot;   // [rows]
+  const int32_t* positions;  // [max_tokens]: of each token in its sequence
+  const int32_t* slots;      // [max_tokens]
+};
+
+// The state of one layer, in float32: slot s begins at data[s * slot_stride] and has the inputs of
+// the convolution of the last three tokens, [3][channels] with the oldest first, and then the
+// states of the value heads, [value_heads][128 values][128 keys]. A row that begins at position 0
+// begins with zeros, whatever the slot holds; another goes on from what the row before it left.
+struct RecurrentState {
+  float* data;          // 16-byte aligned
+  int64_t slot_stride;  // floats, a multiple of 4, at least StateFloats
+};
+
+constexpr int64_t ConvolutionFloats(const DeltaHeads& heads) {
+  return (kConvolutionTokens - 1) * heads.channels();
+}
+constexpr int64_t StateFloats(const DeltaHeads& heads) {
+  return ConvolutionFloats(heads) + heads.value_width() * kDeltaHeadSize;
+}
+
+// The scalars of a token and a key head. Element i belongs to the i-th value head that reads it;
+// elements from the group's size on are not used.
+struct DeltaGates {
+  float decay[kMaxDeltaGroup];
+  float beta[kMaxDeltaGroup];
+  float query_key;  // the product of query and key
+  float unused[3];  // keeps the elements 16-byte aligned
+};
+
+// The operands of the rule, each 16-byte aligned.
+struct DeltaOperands {
+  float* keys_queries;  // [tokens, key_heads, 2, 128]: the key, then the query
+  float* values;        // [tokens, value_heads, 128]
+  DeltaGates* gates;    // [tokens, key_heads]
+};
+
+inline bool IsValid(const DeltaHeads& heads) {
+  return heads.key_heads > 0 && heads.value_heads > 0 && heads.value_heads % heads.key_heads == 0 &&
+         heads.group() <= kMaxDeltaGroup && heads.channels() <= (int64_t{1} << 22);
+}
+
+inline bool IsValid(const RecurrentRows& rows) {
+  constexpr int kMaxRows = 65535;  // of a grid's last dimension
+  return rows.rows >= 0 && rows.rows <= kMaxRows && rows.max_tokens >= 0 &&
+         rows.max_row_tokens >= 0 && rows.max_row_tokens <= rows.max_tokens &&
+         rows.row_first != nullptr && rows.row_start != nullptr && rows.row_slot != nullptr &&
+         rows.positions != nullptr && rows.slots != nullptr;
+}
+
+inline bool IsValid(const RecurrentState& state, const DeltaHeads& heads) {
+  return state.data != nullptr && IsAligned16(state.data) && state.slot_stride % 4 == 0 &&
+         state.slot_stride >= StateFloats(heads);
+}
+
+inline bool IsValid(const DeltaOperands& operands) {
+  return operands.keys_queries != nullptr && IsAligned16(operands.keys_queries) &&
+         operands.values != nullptr && IsAligned16(operands.values) && operands.gates != nullptr &&
+         IsAligned16(operands.gates);
+}
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_RECURRENT_DELTA_TYPES_H_
