@@ -74,7 +74,7 @@ class Layer {
         SoftmaxAttention{.heads = heads, .kv_heads = heads, .head_size = spec.head_size};
     auto kv = KvArena::Make(
         config, StateOf(config, std::vector<int32_t>{heads}, CpuPages(kBlockSize, false, 64)), {4},
-        /*float32=*/false);
+        /*num_slots=*/0, /*float32=*/false);
     CheckOk(kv.status());
     kv_ = *std::move(kv);
     constexpr size_t kTokenBytes = 64 << 10;
