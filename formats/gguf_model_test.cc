@@ -97,17 +97,11 @@ TEST(GgufModelTest, RecurrentLayersAndGatesAreRefusedByTheLayer) {
 
 TEST(GgufModelTest, RefusesGatedDeltaRulesByTheKey) {
   const auto with = [](const char* changed, uint32_t number) {
-    std::map<std::string, uint32_t> keys = {{"block_count", 4},
-                                            {"context_length", 256},
-                                            {"embedding_length", 64},
-                                            {"feed_forward_length", 96},
-                                            {"attention.head_count", 4},
-                                            {"full_attention_interval", 2},
-                                            {"ssm.conv_kernel", 4},
-                                            {"ssm.state_size", 32},
-                                            {"ssm.group_count", 2},
-                                            {"ssm.time_step_rank", 4},
-                                            {"ssm.inner_size", 128}};
+    std::map<std::string, uint32_t> keys = {
+        {"block_count", 4},          {"context_length", 256},     {"embedding_length", 64},
+        {"feed_forward_length", 96}, {"attention.head_count", 4}, {"full_attention_interval", 2},
+        {"ssm.conv_kernel", 4},      {"ssm.state_size", 32},      {"ssm.group_count", 2},
+        {"ssm.time_step_rank", 4},   {"ssm.inner_size", 128}};
     keys[changed] = number;
     GgufWriter writer;
     writer.String("general.architecture", "qwen35")
