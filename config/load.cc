@@ -59,6 +59,7 @@ class Loader {
     if (s.max_num_batched_tokens == 0) s.max_num_batched_tokens = gpu ? 8192 : 512;
     if (s.block_size == 0) s.block_size = gpu ? 64 : 16;
     if (s.kv_cache_memory == 0 && !by_memory) s.kv_cache_memory = int64_t{1} << 30;
+    if (s.state_cache_memory == 0 && !by_memory) s.state_cache_memory = int64_t{1} << 30;
   }
 
   // Checks what depends on more than one setting.
@@ -220,11 +221,26 @@ class Loader {
   // A language model's package is served with a tokenizer.
   absl::Status CheckPackage() const {
     if (!settings_.model.ends_with(".pt2") || !settings_.tokenizer.empty()) return absl::OkStatus();
-    for (const std::string_view name :
-         {"generation-config", "temperature", "top-p", "top-k", "min-p", "typical-p",
-          "repetition-penalty", "frequency-penalty", "presence-penalty", "max-tokens",
-          "max-model-len", "max-num-seqs", "max-num-batched-tokens", "block-size",
-          "kv-cache-memory", "prefix-caching", "dtype", "log-prompts", "otlp-traces-endpoint"}) {
+    for (const std::string_view name : {"generation-config",
+                                        "temperature",
+                                        "top-p",
+                                        "top-k",
+                                        "min-p",
+                                        "typical-p",
+                                        "repetition-penalty",
+                                        "frequency-penalty",
+                                        "presence-penalty",
+                                        "max-tokens",
+                                        "max-model-len",
+                                        "max-num-seqs",
+                                        "max-num-batched-tokens",
+                                        "block-size",
+                                        "kv-cache-memory",
+                                        "state-cache-memory",
+                                        "prefix-caching",
+                                        "dtype",
+                                        "log-prompts",
+                                        "otlp-traces-endpoint"}) {
       if (IsGiven(name)) {
         return Contradiction(name,
                              "but an AOTInductor package (.pt2) without --tokenizer has only "

@@ -83,6 +83,7 @@ TEST_F(LoadTest, EveryFlag) {
                            "--max-num-batched-tokens=128",
                            "--block-size=32",
                            "--kv-cache-memory=2GiB",
+                           "--state-cache-memory=3GiB",
                            "--kv-cache-dtype=float32",
                            "--no-prefix-caching",
                            "--max-waiting=7",
@@ -114,6 +115,7 @@ TEST_F(LoadTest, EveryFlag) {
   EXPECT_EQ(s.max_num_batched_tokens, 128);
   EXPECT_EQ(s.block_size, 32);
   EXPECT_EQ(s.kv_cache_memory, int64_t{2} << 30);
+  EXPECT_EQ(s.state_cache_memory, int64_t{3} << 30);
   EXPECT_EQ(s.kv_cache_dtype, KvCacheType::kFloat32);
   EXPECT_FALSE(s.prefix_caching);
   EXPECT_EQ(s.max_waiting, 7);
@@ -373,11 +375,13 @@ TEST_F(LoadTest, WhatIsLeftToTheDeviceIsTheDevices) {
   EXPECT_EQ(cpu.block_size, 16);
   EXPECT_EQ(cpu.max_num_batched_tokens, 512);
   EXPECT_EQ(cpu.kv_cache_memory, 0);  // by the model and the memory
+  EXPECT_EQ(cpu.state_cache_memory, 0);
   EXPECT_EQ(Load({"--nnodes=2", "--tensor-parallel-size=2", "--master-addr=127.0.0.1",
                   "--node-key=0123456789abcdef"})
                 .kv_cache_memory,
             int64_t{1} << 30);
   EXPECT_EQ(Load({"--device=torch"}).kv_cache_memory, int64_t{1} << 30);
+  EXPECT_EQ(Load({"--device=torch"}).state_cache_memory, int64_t{1} << 30);
   EXPECT_EQ(LoadSettings({"bench"}, {})->settings.kv_cache_memory, int64_t{1} << 30);
   const Settings gpu = Load({"--device=cuda"});
   EXPECT_EQ(gpu.block_size, 64);

@@ -81,13 +81,14 @@ struct Settings {
   int32_t threads = 0;        // 0: all cores
   int32_t max_model_len = 0;  // positions; 0: the model's
   int32_t max_num_seqs = 256;
-  // 0, until LoadSettings puts the device's own in its place; kv_cache_memory stays 0 on a GPU, and
-  // on the CPU until its size follows from the model and the memory
+  // 0, until LoadSettings puts the device's own in its place; the memories of caches stay 0 on a
+  // GPU, and on the CPU until their sizes follow from the model and the memory
   // (server/doctor/memory_report.h).
   int32_t max_num_batched_tokens = 0;
-  int32_t itl_slo_ms = 0;       // 0: prompts are cut as far as that takes at most a tenth longer
-  int32_t block_size = 0;       // tokens
-  int64_t kv_cache_memory = 0;  // bytes
+  int32_t itl_slo_ms = 0;          // 0: prompts are cut as far as that takes at most a tenth longer
+  int32_t block_size = 0;          // tokens
+  int64_t kv_cache_memory = 0;     // bytes
+  int64_t state_cache_memory = 0;  // bytes, as kv_cache_memory
   KvCacheType kv_cache_dtype = KvCacheType::kAuto;
   bool prefix_caching = true;
   int32_t max_waiting = 1024;

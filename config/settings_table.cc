@@ -63,6 +63,13 @@ std::vector<Setting> EngineSettings() {
             "no more than --max-num-seqs sequences of full length take; on a GPU what "
             "--gpu-memory-utilization leaves; else 1GiB"},
            &Settings::kv_cache_memory, int64_t{1} << 20, int64_t{16} << 40, /*or_zero=*/true),
+      Size({"state-cache-memory", "SIZE",
+            "memory for checkpoints of the states of recurrent layers, from which prompts that "
+            "begin "
+            "alike go on, beside --kv-cache-memory; 0: on the CPU half of what that leaves free, "
+            "but "
+            "no more than four checkpoints for each of --max-num-seqs; else 1GiB"},
+           &Settings::state_cache_memory, int64_t{1} << 20, int64_t{16} << 40, /*or_zero=*/true),
       Choice({"kv-cache-dtype", "TYPE",
               "of keys and values; auto: float16, on a GPU bfloat16 and float16 (values beyond "
               "±65504 become that), with LibTorch --dtype; fp8 on a GPU; float32 on the CPU, where "

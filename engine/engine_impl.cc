@@ -64,8 +64,10 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
     kLog.Info("prefix-caching: off, as for every encoder and every mean of a decoder's states");
     options.prefix_caching = false;
   }
-  if (options.prefix_caching && limits.state.num_paged_groups() < limits.state.num_groups()) {
-    kLog.Info("prefix-caching: off, since the states of recurrent layers have no checkpoints");
+  if (options.prefix_caching && limits.has_slots() && limits.num_checkpoints() == 0) {
+    kLog.Info(
+        "prefix-caching: off, since the memory for checkpoints of recurrent layers' states "
+        "(--state-cache-memory) holds none");
     options.prefix_caching = false;
   }
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,

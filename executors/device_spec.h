@@ -29,6 +29,7 @@ inline bool IsPackage(const std::string& path) { return path.ends_with(".pt2"); 
 struct CommonSpec {
   int threads = 0;  // that compute on the host (cpu and torch); 0: one a core of this process
   int64_t kv_cache_memory = int64_t{1} << 30;  // bytes; 0, of cuda: by gpu_memory_utilization
+  int64_t state_cache_memory = 0;  // bytes for checkpoints of recurrent layers' states; 0: none
   int block_size = 16;  // tokens; the cpu's is a multiple of 16, cuda's 16, 32, 64 or 128
   int max_num_seqs = 256;
   int max_num_batched_tokens = 2048;

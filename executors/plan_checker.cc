@@ -42,11 +42,8 @@ absl::Status PlanChecker::CheckRow(const StepPlan& plan, size_t i, const Slot& s
     return Invalid("rows[", i, "].start is ", row.start, ", but slot ", row.slot, " has ",
                    *slot.next_position, " tokens");
   }
-  const bool has_slots = limits_.state.num_paged_groups() < limits_.state.num_groups();
-  if (!slot.next_position.has_value() && row.start > 0 && has_slots) {
-    return Invalid("rows[", i, "].start is ", row.start,
-                   " in a new slot; allowed: 0, as the state "
-                   "of recurrent layers is that of no position before it");
+  if (!slot.next_position.has_value() && row.start > 0) {
+    MILLRACE_RETURN_IF_ERROR(CheckState(plan, i));
   }
   const int32_t block_size = limits_.block_size();
   const int64_t blocks = int64_t{slot.num_blocks} + NumNewBlocks(row, limits_.state);
@@ -65,6 +62,23 @@ absl::Status PlanChecker::CheckRow(const StepPlan& plan, size_t i, const Slot& s
                    slot.last_sampled.value_or(0));
   }
   return CheckWindows(plan, i, slot);
+}
+
+// A sequence that begins behind its first token brings the state of those before.
+absl::Status PlanChecker::CheckState(const StepPlan& plan, size_t i) const {
+  const StepRow& row = plan.rows[i];
+  for (int group = 0; group < limits_.state.num_groups(); ++group) {
+    if (limits_.state.Paged(group) != nullptr) continue;
+    const bool is_moved =
+        std::any_of(plan.moves.begin(), plan.moves.end(), [&](const StateMove& move) {
+          return move.group == group && move.to == StatePlace{.block = row.slot};
+        });
+    if (is_moved) continue;
+    return Invalid("rows[", i, "].start is ", row.start,
+                   " in a new slot; allowed: 0, or a move of a state of group ", group, " to slot ",
+                   row.slot);
+  }
+  return absl::OkStatus();
 }
 
 // A block that is missing lies before the window of the row's first position.

@@ -24,7 +24,8 @@ class PlanChecker {
   // Applies ValidatePlan and checks: ids ascend; a row's slot was started; a row begins where its
   // slot's last one ended (in a fresh slot anywhere, at the end of the cached prefix that it
   // names); each of its positions has a block; sampled_by is the last step that sampled for the
-  // slot; no block is missing of a window that the row reads; masks are late only if the executor
+  // slot; no block is missing of a window that the row reads, and no state of a fresh slot's row
+  // behind position 0; masks are late only if the executor
   // takes such. Returns InvalidArgument, naming row and field, and records nothing otherwise;
   // Unimplemented for a move from or to the host, which no executor does. Linear in the size of the
   // plan.
@@ -42,6 +43,7 @@ class PlanChecker {
     std::optional<StepId> last_sampled;
   };
   absl::Status CheckRow(const StepPlan& plan, size_t i, const Slot& slot) const;
+  absl::Status CheckState(const StepPlan& plan, size_t i) const;
   absl::Status CheckWindows(const StepPlan& plan, size_t i, const Slot& slot) const;
 
   StepLimits limits_;

@@ -46,10 +46,10 @@ StepPlan Decode() {
 }
 
 // The state of recurrent layers is not in any block.
-TEST(PlanCheckerTest, StateAtASlotBeginsWithTheSequence) {
+TEST(PlanCheckerTest, StateAtASlotBeginsWithTheSequenceOrACheckpoint) {
   StepLimits limits = kLimits;
   limits.state.groups.push_back(SlotState{.bytes = 64});
-  limits.num_blocks.push_back(0);
+  limits.num_blocks.push_back(2);
   PlanChecker checker(limits);
   EXPECT_TRUE(checker.Check(Prompt()).ok());
   EXPECT_TRUE(checker.Check(Decode()).ok());
@@ -60,7 +60,12 @@ TEST(PlanCheckerTest, StateAtASlotBeginsWithTheSequence) {
   again.rows[0].tokens = {0, 4};
   again.logits[0].offset = 3;
   EXPECT_THAT(std::string(checker.Check(again).message()),
-              HasSubstr("rows[0].start is 16 in a new slot; allowed: 0"));
+              HasSubstr("rows[0].start is 16 in a new slot; allowed: 0, or a move of a state of "
+                        "group 1 to slot 1"));
+  again.moves = {{.group = 1, .from = {limits.max_num_seqs}, .to = {2}}};
+  EXPECT_FALSE(checker.Check(again).ok());
+  again.moves[0].to.block = 1;
+  EXPECT_TRUE(checker.Check(again).ok()) << checker.Check(again);
 }
 
 TEST(PlanCheckerTest, FollowsASequence) {

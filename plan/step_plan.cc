@@ -37,9 +37,9 @@ absl::Status CheckRange(std::string_view what, size_t index, std::string_view fi
 
 // Blocks on the host are numbered by whoever keeps them there.
 absl::Status CheckPlace(size_t move, std::string_view field, const StatePlace& place,
-                        int32_t num_blocks) {
+                        int32_t num_places) {
   const BlockId most = place.tier == StatePlace::Tier::kDevice
-                           ? num_blocks - 1
+                           ? num_places - 1
                            : std::numeric_limits<int32_t>::max();
   return CheckInside("moves", static_cast<int64_t>(move), field, place.block, 0, most);
 }
@@ -58,12 +58,9 @@ absl::Status CheckMoves(const StepPlan& plan, const StepLimits& limits) {
     const StateMove& move = plan.moves[i];
     MILLRACE_RETURN_IF_ERROR(
         CheckInside("moves", i, "group", move.group, 0, limits.state.num_groups() - 1));
-    if (limits.state.Paged(move.group) == nullptr) {
-      return Invalid("moves[", i, "].group is ", move.group, ", which has no blocks");
-    }
-    const int32_t num_blocks = limits.num_blocks[move.group];
-    MILLRACE_RETURN_IF_ERROR(CheckPlace(i, "from", move.from, num_blocks));
-    MILLRACE_RETURN_IF_ERROR(CheckPlace(i, "to", move.to, num_blocks));
+    const int32_t num_places = limits.num_places(move.group);
+    MILLRACE_RETURN_IF_ERROR(CheckPlace(i, "from", move.from, num_places));
+    MILLRACE_RETURN_IF_ERROR(CheckPlace(i, "to", move.to, num_places));
     if (!written.insert(in_group(move, move.to)).second) {
       return Invalid("moves[", i, "].to is block ", move.to.block, " on ", Name(move.to.tier),
                      ", which an earlier move of group ", move.group, " writes");

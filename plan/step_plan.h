@@ -13,6 +13,7 @@
 #ifndef MILLRACE_PLAN_STEP_PLAN_H_
 #define MILLRACE_PLAN_STEP_PLAN_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,7 +29,10 @@ namespace millrace {
 
 using StepId = uint64_t;  // 1, 2, 3 … in the order of submission
 using SlotId = int32_t;   // [0, max_num_seqs)
-using BlockId = int32_t;  // [0, num_blocks of its group): a block, the same in every layer of it
+// A block, the same in every layer of its group, [0, num_blocks of the group). In a group of slots
+// a place for one state: the slot of that number, and from max_num_seqs on a checkpoint's
+// (StepLimits::num_places).
+using BlockId = int32_t;
 
 // Stands in a slot's block table for a block that no row reads or writes any more: of a group with
 // a window, before it.
@@ -45,7 +49,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Where a block of a group lies.
+// Where a block, or a state, of a group lies.
 struct StatePlace {
   enum class Tier { kDevice, kHost };
   BlockId block = 0;
@@ -53,8 +57,10 @@ struct StatePlace {
   bool operator==(const StatePlace&) const = default;
 };
 
-// A whole block copied before any row of the step reads or writes one. Copy-on-write is a move on
-// the device.
+// A whole block, or a whole state, copied before any row of the step reads or writes one.
+// Copy-on-write is a move on the device, as are a checkpoint (from a slot: the state of the tokens
+// that earlier steps have computed there) and a beginning from one (to a slot that the plan
+// starts).
 struct StateMove {
   int32_t group = 0;
   StatePlace from;
@@ -111,7 +117,8 @@ struct StepRow {
   // A part of the plan's `blocks`: appended to the slot's block tables before the row runs. It has
   // as many for each paged group, those of the first group first: a position lies at the same place
   // of all tables. A row that begins at start > 0 in a fresh slot names the cached blocks of its
-  // prefix here too, or kNoBlock for those before the window of `start`.
+  // prefix here too, or kNoBlock for those before the window of `start`; a move of each group of
+  // slots brings the state of the tokens before `start`.
   Range blocks;
 
   Range logits;  // of the plan's `logits`, offsets ascending; empty for a prompt's inner chunk
@@ -169,7 +176,7 @@ struct StepLimits {
   int32_t max_num_seqs;             // slots, and rows in a step
   int32_t max_num_batched_tokens;   // input tokens in a step
   int32_t max_model_len;            // positions in a sequence
-  std::vector<int32_t> num_blocks;  // of each group of `state`; of one that is no pages, 0
+  std::vector<int32_t> num_blocks;  // of each group of `state`; of one of slots, checkpoints
   StateLayout state;                // at least one paged group
   int32_t vocab_size;
 
@@ -191,6 +198,20 @@ struct StepLimits {
   bool embeds_parts = false;
 
   int32_t block_size() const { return state.block_size; }
+  bool has_slots() const { return state.num_paged_groups() < state.num_groups(); }
+  // Returns how many blocks a group has; of one of slots, these and the places of checkpoints.
+  int32_t num_places(int group) const {
+    return num_blocks[group] + (state.Paged(group) == nullptr ? max_num_seqs : 0);
+  }
+  // Returns how many checkpoints every group of slots has a place for; 0 if there is no such group.
+  int32_t num_checkpoints() const {
+    std::optional<int32_t> least;
+    for (int group = 0; group < state.num_groups(); ++group) {
+      if (state.Paged(group) != nullptr) continue;
+      least = std::min(least.value_or(num_blocks[group]), num_blocks[group]);
+    }
+    return least.value_or(0);
+  }
   // Returns how many blocks hold the context: those of StateLayout::ContextGroup.
   int32_t context_blocks() const { return num_blocks[state.ContextGroup(num_blocks)]; }
 

@@ -24,7 +24,7 @@ const StepLimits kThreeGroups = {
     .max_num_seqs = 4,
     .max_num_batched_tokens = 8,
     .max_model_len = 64,
-    .num_blocks = {10, 0, 6},
+    .num_blocks = {10, 3, 6},
     .state = {.block_size = 16,
               .groups = {PagedState(), SlotState{.bytes = 64}, PagedState{.window = 20}}},
     .vocab_size = 100};
@@ -198,8 +198,11 @@ TEST(StepPlanTest, MovesAreWithinAGroupThatHasBlocks) {
                     {.group = 0, .from = {3}, .to = {.block = 2, .tier = kHost}},
                     {.group = 2, .from = {.block = 1000, .tier = kHost}, .to = {5}}})
                   .ok());
-  EXPECT_THAT(std::string(with({{.group = 1, .from = {0}, .to = {1}}}).message()),
-              HasSubstr("moves[0].group is 1, which has no blocks"));
+  // A checkpoint of slot 3, and a sequence that begins from another in slot 0.
+  EXPECT_TRUE(
+      with({{.group = 1, .from = {3}, .to = {6}}, {.group = 1, .from = {4}, .to = {0}}}).ok());
+  EXPECT_THAT(std::string(with({{.group = 1, .from = {0}, .to = {7}}}).message()),
+              HasSubstr("moves[0].to is 7, allowed: 0 to 6"));
   EXPECT_THAT(std::string(with({{.group = 2, .from = {0}, .to = {6}}}).message()),
               HasSubstr("moves[0].to is 6, allowed: 0 to 5"));
   EXPECT_THAT(std::string(with({{.group = 2, .from = {0}, .to = {.block = 7, .tier = kHost}},

@@ -4,11 +4,13 @@
 #define MILLRACE_SCHEDULER_BLOCK_TABLES_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "plan/step_plan.h"
+#include "scheduler/checkpoint_pool.h"
 
 namespace millrace {
 
@@ -40,11 +42,15 @@ class BlockTables {
 };
 
 // The beginning of a sequence that the prefix cache, or another sequence of the same prompt, has:
-// whole blocks, and positions of one more, which is to be copied.
+// whole blocks, and positions of one more, which is to be copied. Of models with state at slots it
+// ends at a checkpoint.
 struct CachedPrefix {
   BlockTables tables;  // of the whole blocks
   int32_t partial_positions = 0;
   std::vector<BlockId> partial;  // of each pool, if there are partial_positions
+  // The state after the whole blocks, and how many blocks there would be with one after the last.
+  std::optional<CheckpointId> checkpoint;
+  int32_t matched = 0;
 };
 
 }  // namespace millrace

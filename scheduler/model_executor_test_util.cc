@@ -10,6 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kGarbage = 0;
+constexpr uint64_t kGarbageState = 2;  // 0 is that of no tokens
 
 uint64_t Mix(uint64_t x) {  // splitmix64's finalizer
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -32,7 +33,7 @@ class Reader {
  public:
   // `next`: the first position that is cached by it; `state`: of the groups of slots before it.
   Reader(const StateLayout& layout, const Cell& cell, int32_t next, uint64_t state)
-      : layout_(layout), cell_(cell), state_(state) {
+      : layout_(layout), cell_(cell), state_(state), saw_garbage_(state == kGarbageState) {
     for (int group = 0; group < layout.num_groups(); ++group) {
       const PagedState* const paged = layout.Paged(group);
       if (paged == nullptr) continue;
@@ -48,7 +49,7 @@ class Reader {
     for (int group = 0; group < layout_.num_groups(); ++group) {
       const PagedState* const paged = layout_.Paged(group);
       if (paged == nullptr) {
-        state_ = garbage ? kGarbage : CachedValue(before, token, group);
+        state_ = garbage ? kGarbageState : CachedValue(before, token, group);
         continue;
       }
       cell_(group, next_) = garbage ? kGarbage : CachedValue(before, token, group);
@@ -79,7 +80,7 @@ class Reader {
   int32_t next_ = 0;
   uint64_t sum_ = 0;
   uint64_t state_;
-  bool saw_garbage_ = false;
+  bool saw_garbage_;
 };
 
 // Returns what a token of the prompt, or a generated one, adds to a sequence's counts.
@@ -102,10 +103,15 @@ ModelExecutor::ModelExecutor(const StepLimits& limits)
       planned_(limits.max_num_seqs),
       run_(limits.max_num_seqs),
       kv_(limits.state.num_groups()) {
-  for (size_t group = 0; group < kv_.size(); ++group) {
-    kv_[group].assign(static_cast<size_t>(limits.num_blocks[group]) * limits.block_size(),
-                      kGarbage);
+  for (int group = 0; group < limits.state.num_groups(); ++group) {
+    if (limits.state.Paged(group) == nullptr) {
+      states_.assign(limits.num_places(group), {.value = kGarbageState});
+    } else {
+      kv_[group].assign(static_cast<size_t>(limits.num_blocks[group]) * limits.block_size(),
+                        kGarbage);
+    }
   }
+  states_.resize(std::max<size_t>(states_.size(), limits.max_num_seqs));
 }
 
 absl::Status ModelExecutor::Submit(StepPlan plan) {
@@ -139,8 +145,11 @@ absl::Status ModelExecutor::CheckRow(const StepPlan& plan, const StepRow& row) {
   if (row.sampled_by && (slot.sampled_by != row.sampled_by || fresh)) {
     return absl::InvalidArgumentError(where + "that step samples no token for this position");
   }
-  const bool has_slots = limits_.state.num_paged_groups() < limits_.state.num_groups();
-  if (fresh && row.start > 0 && has_slots) {
+  const auto is_its_state = [&](const StateMove& move) {
+    return limits_.state.Paged(move.group) == nullptr && move.to.block == row.slot;
+  };
+  if (fresh && row.start > 0 && limits_.has_slots() &&
+      std::none_of(plan.moves.begin(), plan.moves.end(), is_its_state)) {
     return absl::InvalidArgumentError(StrCat(where, "start ", row.start, " without its state"));
   }
   for (int group = 0; group < limits_.state.num_groups(); ++group) {
@@ -198,6 +207,10 @@ StepResult ModelExecutor::Run(const Script& script) {
     }
   }
   for (const StateMove& move : plan.moves) {
+    if (limits_.state.Paged(move.group) == nullptr) {
+      states_[move.to.block] = states_[move.from.block];
+      continue;
+    }
     const auto block = [&](const StatePlace& place) {
       return kv_[move.group].begin() + place.block * limits_.block_size();
     };
@@ -225,7 +238,11 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row, const 
     const BlockId block = tables[group][position / limits_.block_size()];
     return kv_[group].at(block * limits_.block_size() + position % limits_.block_size());
   };
-  Reader reader(limits_.state, cell, row.start, slot.state);
+  State& state = states_[row.slot];
+  if (row.start == 0) state = {};
+  // One of other tokens is garbage, too.
+  const bool is_wrong = limits_.has_slots() && state.tokens != row.start;
+  Reader reader(limits_.state, cell, row.start, is_wrong ? kGarbageState : state.value);
   bool garbage = slot.failed || reader.saw_garbage();
   const Fault fault = script.fault ? script.fault(row) : Fault::kNone;
   garbage |= fault != Fault::kNone;
@@ -247,7 +264,7 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row, const 
     if (slot.penalizes) slot.counts += Counted(slot.sampled, true);
     result.tokens.push_back({.token = slot.sampled});
   }
-  slot.state = reader.state();
+  state = {.value = reader.state(), .tokens = row.start + row.num_tokens};
   if (slot.failed || fault == Fault::kRow || (garbage && row.logits.size() > 0)) {
     slot.failed = true;
     result.tokens.resize(answer.tokens.begin);

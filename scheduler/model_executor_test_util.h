@@ -15,8 +15,8 @@
 namespace millrace {
 
 // Keeps block tables and a KV cache as a real executor does, and checks what ValidatePlan cannot:
-// that slots, tables and positions continue what earlier plans began, and that no row writes a
-// block that another row of the step holds.
+// that slots, tables and positions continue what earlier plans began, that no row writes a block
+// that another row of the step holds, and that a state is that of the tokens before the row.
 //
 // A position's cached value, which each group of the state has, depends on all that the position
 // sees: of paged groups the cached values in their windows, of a group of slots a state that every
@@ -73,8 +73,12 @@ class ModelExecutor {
     bool failed = false;
     bool penalizes = false;
     uint64_t counts = 0;  // of tokens, if it penalizes
-    uint64_t state = 0;   // of the groups of slots
     Token sampled = 0;
+  };
+  // Of the groups of slots: at a slot or in a checkpoint, after so many tokens.
+  struct State {
+    Value value = 0;
+    int32_t tokens = 0;
   };
 
   absl::Status CheckRow(const StepPlan& plan, const StepRow& row);
@@ -89,6 +93,7 @@ class ModelExecutor {
   // The rows' block tables as they were when the step was submitted: [step][row].
   std::deque<std::vector<Tables>> tables_;
   std::vector<std::vector<Value>> kv_;  // [group][num_blocks, block_size]
+  std::vector<State> states_;           // of the slots, and then of the checkpoints
   int64_t moves_ = 0;
   StepId last_step_ = 0;
 };

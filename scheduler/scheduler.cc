@@ -26,7 +26,11 @@ absl::Status CheckPools(const StepLimits& limits) {
   }
   for (int group = 0; group < groups; ++group) {
     const PagedState* const paged = limits.state.Paged(group);
-    if (paged == nullptr) continue;
+    if (paged == nullptr) {
+      if (limits.num_blocks[group] >= 0) continue;
+      return absl::InvalidArgumentError(
+          StrCat("num_blocks: is ", limits.num_blocks[group], ", must be at least 0 of slots"));
+    }
     if (limits.num_blocks[group] <= 0) {
       return absl::InvalidArgumentError(
           StrCat("num_blocks: is ", limits.num_blocks[group], ", must be at least 1"));
@@ -48,6 +52,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
       {"max_model_len", limits.max_model_len},
       {"block_size", limits.block_size()},
       {"vocab_size", limits.vocab_size},
+      {"checkpoint_distance", options.checkpoint_distance},
   };
   for (const auto& [name, value] : positive) {
     if (value <= 0) {
@@ -75,10 +80,12 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
 
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
-      shares_prefixes_(options.limits.state.num_paged_groups() ==
-                       options.limits.state.num_groups()),
+      has_slots_(options.limits.has_slots()),
+      shares_prefixes_(!has_slots_ ||
+                       (options.prefix_caching && options.limits.num_checkpoints() > 0)),
       all_tokens_(std::make_shared<const SampleMask>(MaskWords(options.limits.vocab_size), ~0U)),
       pools_(options_.limits),
+      checkpoints_(options.prefix_caching ? options.limits.num_checkpoints() : 0),
       waiting_(/*forgiven=*/options.limits.max_num_batched_tokens, pools_.size()),
       budget_(options.itl_slo, {.token_tile = options.limits.token_tile,
                                 .num_experts = options.limits.num_experts,
@@ -240,6 +247,7 @@ absl::Status Scheduler::Commit(const StepResult& result, SteadyTime now,
   for (size_t i = 0; i < step.rows.size(); ++i) {
     CommitRow(step.rows[i], result.status.ok() ? result.rows[i] : none, result, now, events);
   }
+  for (const CheckpointId copied : step.copies) checkpoints_.Finish(copied, result.status.ok());
   std::erase_if(ended_, [](const auto& sequence) { return sequence->rows_in_flight == 0; });
   return absl::OkStatus();
 }
@@ -345,11 +353,15 @@ void Scheduler::PublishBlocks(Sequence& sequence, int32_t end) {
     }
     pools_.Publish(sequence, sequence.blocks_committed, hashes[i]);
   }
+  ConfirmCheckpoint(sequence, end);
 }
 
 // The blocks of a failed sequence may be what went wrong: no other sequence may reuse them.
 void Scheduler::UnpublishBlocks(const Sequence& sequence) {
-  for (const BlockHash& hash : sequence.hashes.blocks) pools_.Unpublish(hash);
+  for (const BlockHash& hash : sequence.hashes.blocks) {
+    pools_.Unpublish(hash);
+    checkpoints_.Unpublish(hash);
+  }
 }
 
 SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status status,
@@ -394,6 +406,7 @@ void Scheduler::LeaveSlot(Sequence& sequence) {
   sequence.slot.reset();
   --sequence.tenant->running;
   pools_.ReleaseAll(sequence);
+  ForgetCheckpoints(sequence);
   sequence.blocks_sent = 0;
   sequence.computed = 0;
   sequence.prompt_step = 0;
@@ -417,6 +430,9 @@ SchedulerStats Scheduler::stats() const {
     const double held = pools_.total(i) - pools_.available(i);
     stats.usage = std::max(stats.usage, held / pools_.total(i));
   }
+  stats.checkpoints_held = checkpoints_.num_published();
+  stats.checkpoints_free = checkpoints_.size() - stats.checkpoints_held;
+  stats.checkpoints_evicted = checkpoints_.num_evicted();
   stats.prompt_cut_time = budget_.prompt_cost();
   stats.prompt_cut_loss = budget_.throughput_cost();
   return stats;

@@ -21,6 +21,7 @@
 #include "plan/step_plan.h"
 #include "scheduler/block_hash.h"
 #include "scheduler/block_tables.h"
+#include "scheduler/checkpoint_pool.h"
 #include "scheduler/fair_queue.h"
 #include "scheduler/scheduler_status.h"
 #include "scheduler/sequence.h"
@@ -35,6 +36,10 @@ struct SchedulerOptions {
   StepLimits limits;
   bool prefix_caching = true;
   bool late_masks = false;  // rows may stand in plans before their masks are known
+
+  // Tokens between the first checkpoints of the states of a long prompt; between later ones there
+  // are more.
+  int32_t checkpoint_distance = 1024;
 
   // The time that a step with sequences that decode may take; see StepBudget.
   std::optional<Duration> itl_slo = std::nullopt;
@@ -52,12 +57,20 @@ struct SchedulerStats {
   int32_t blocks_free = 0;
   // The share of its blocks that sequences hold, of the pool where it is largest: 0 to 1.
   double usage = 0;
+  // Places of checkpoints, of models with state at slots.
+  int32_t checkpoints_held = 0;
+  int32_t checkpoints_free = 0;
 
   // Counters.
   int64_t prefill_tokens = 0;  // inputs planned, recomputed ones too
   int64_t decode_tokens = 0;
-  int64_t prefix_queries = 0;  // prompt tokens looked up, each sequence once, when first scheduled
-  int64_t prefix_hits = 0;     // of these, found
+  int64_t prefix_queries = 0;   // prompt tokens looked up, each sequence once, when first scheduled
+  int64_t prefix_hits = 0;      // of these, found
+  int64_t checkpoint_hits = 0;  // sequences that began from a checkpoint
+  int64_t checkpoints_taken = 0;
+  int64_t checkpoints_evicted = 0;  // gave way to others
+  // Tokens whose blocks were cached, but which had to be computed again for want of a checkpoint.
+  int64_t replayed_tokens = 0;
   int64_t preemptions = 0;
   int64_t forced_tokens = 0;  // Scheduler::Force
 
@@ -153,6 +166,7 @@ class Scheduler {
   struct PlannedStep {
     StepId id = 0;
     std::vector<PlannedRow> rows;
+    std::vector<CheckpointId> copies;  // to which it copies states
     StepWork work;
     SteadyTime planned;
   };
@@ -178,9 +192,14 @@ class Scheduler {
   void BeginBudget(Draft& draft);
   void PlanRunning(Draft& draft);
   void Admit(Draft& draft);
-  // Returns whether steps before this one compute the sequence's prompt but for its last position.
+  // Returns whether what steps up to this one compute of a prompt can be shared: the blocks of
+  // those that are planned; checkpoints once they are committed.
+  bool IsShared(StepId step) const {
+    return step <= (has_slots_ ? last_step_ - num_in_flight_ : last_step_);
+  }
+  // Returns whether such steps compute the sequence's prompt but for its last position.
   bool HasPrompt(const Sequence& sequence) const {
-    return sequence.prompt_step != 0 && sequence.prompt_step <= last_step_;
+    return sequence.prompt_step != 0 && IsShared(sequence.prompt_step);
   }
   const Sequence* FindDonor(const Sequence& sequence) const;
   void Park(Sequence& sequence);
@@ -203,6 +222,23 @@ class Scheduler {
   int32_t FreeBlocksFor(size_t running, int32_t num_tokens, Draft& draft);
   void Preempt(Sequence& sequence, Draft& draft);
   void AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft);
+  bool BeginsFromGroup(const Sequence& sequence) const;
+
+  int32_t PromptCheckpoint(const Sequence& sequence) const;
+  int32_t NextDistance(int32_t position) const;
+  bool HasCheckpoint(const Sequence& sequence, int32_t position) const;
+  int32_t NextCopy(const Sequence& sequence, int32_t computed, int32_t end) const;
+  int32_t CutAtCheckpoint(const Sequence& sequence, int32_t num_tokens) const;
+  CachedPrefix CutToCheckpoint(const Sequence& sequence, CachedPrefix prefix) const;
+  void BeginAt(const CachedPrefix& prefix, Sequence& sequence);
+  void RestoreState(Sequence& sequence, Draft& draft);
+  void MoveState(BlockId from, BlockId to, StepPlan& plan) const;
+  void FindStatesToCopy(Draft& draft);
+  std::optional<CheckpointId> TakeCheckpoint(Sequence& sequence, int32_t position);
+  void CopyStates(Draft& draft);
+  void ConfirmCheckpoint(Sequence& sequence, int32_t end);
+  void ForgetCheckpoints(Sequence& sequence);
+
   void AddLogits(Sequence& sequence, int32_t num_tokens, StepRow& row, PlannedRow& planned,
                  StepPlan& plan);
 
@@ -222,19 +258,21 @@ class Scheduler {
   void LeaveSlot(Sequence& sequence);
 
   const SchedulerOptions options_;
-  // State that lies at a slot has no checkpoints: a sequence begins without it.
+  const bool has_slots_;  // state lies at slots, beside that in blocks
+  // With state at slots a prefix is shared by a checkpoint.
   const bool shares_prefixes_;
   const std::shared_ptr<const SampleMask> all_tokens_;
   std::vector<LateMask> late_masks_;  // for TakeLateMasks
   StatePools pools_;
+  CheckpointPool checkpoints_;
   BlockHasher hasher_;
 
   absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // alive
   std::vector<Sequence*> running_;                                        // as RunsBefore has it
   FairQueue waiting_;                                                     // but for parked ones
   absl::flat_hash_map<uint64_t, std::unique_ptr<PromptGroup>> groups_;
-  std::vector<uint64_t> ready_groups_;            // the last plan computes their prompts
-  std::vector<std::unique_ptr<Sequence>> ended_;  // with rows in flight
+  std::vector<std::pair<uint64_t, StepId>> ready_groups_;  // the steps that compute their prompts
+  std::vector<std::unique_ptr<Sequence>> ended_;           // with rows in flight
   std::vector<SlotId> free_slots_;
   uint64_t num_added_ = 0;
 

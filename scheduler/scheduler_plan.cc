@@ -33,9 +33,11 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   draft.plan.rows.reserve(running_.size());
   draft.step.id = id;
   draft.step.rows.clear();
+  draft.step.copies.clear();
   draft.step.work = {};
   draft.step.planned = now;
 
+  FindStatesToCopy(draft);
   ReleaseBehindWindows();
   UnparkReady();
   RankTenants();
@@ -46,6 +48,7 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   Admit(draft);
 
   if (draft.plan.rows.empty()) return std::nullopt;
+  CopyStates(draft);
   last_step_ = id;
   ++num_in_flight_;
   return std::move(draft.plan);
@@ -112,6 +115,7 @@ void Scheduler::PlanRunning(Draft& draft) {
       draft.decodes_ahead -= num_tokens;
       draft.blocks_ahead -= BlocksToDecode(sequence);
     } else {
+      num_tokens = CutAtCheckpoint(sequence, num_tokens);
       num_tokens = budget_.Allow(std::min(num_tokens, draft.budget - draft.decodes_ahead),
                                  sequence.computed);
     }
@@ -162,6 +166,7 @@ void Scheduler::Preempt(Sequence& sequence, Draft& draft) {
     draft.decodes_ahead -= sequence.num_ready();
     draft.blocks_ahead -= BlocksToDecode(sequence);
   }
+  std::erase_if(draft.to_copy, [&](const StateToCopy& copy) { return copy.sequence == &sequence; });
   LeaveSlot(sequence);
   waiting_.Push(sequence);
   ++counters_.preemptions;
@@ -169,9 +174,9 @@ void Scheduler::Preempt(Sequence& sequence, Draft& draft) {
 
 // One of the sequence's group whose prompt's positions but the last are computed by a step before
 // this one, and that has not given back what the last position reads. The last is computed by each,
-// for its logits.
+// for its logits. With state at slots a checkpoint is shared instead, by the prefix cache.
 const Sequence* Scheduler::FindDonor(const Sequence& sequence) const {
-  if (sequence.group == nullptr || sequence.scoring() || !shares_prefixes_) return nullptr;
+  if (sequence.group == nullptr || sequence.scoring() || has_slots_) return nullptr;
   for (const Sequence* other : sequence.group->running) {
     if (HasPrompt(*other) && pools_.CanShare(*other, other->prompt_size - 1)) return other;
   }
@@ -194,16 +199,22 @@ void Scheduler::Unpark(PromptGroup& group) {
 }
 
 void Scheduler::UnparkReady() {
-  for (const uint64_t id : ready_groups_) {
+  std::erase_if(ready_groups_, [this](const auto& ready) {
+    const auto& [id, step] = ready;
+    if (!IsShared(step)) return false;
     if (const auto it = groups_.find(id); it != groups_.end()) Unpark(*it->second);
-  }
-  ready_groups_.clear();
+    return true;
+  });
 }
 
 // Returns whether another one of the sequence's group computes their prompt first.
 bool Scheduler::WaitsForGroup(const Sequence& sequence, const Sequence* donor) const {
   if (donor != nullptr || sequence.group == nullptr || sequence.scoring() || !shares_prefixes_) {
     return false;
+  }
+  if (has_slots_) {
+    const int32_t checkpoint = PromptCheckpoint(sequence);
+    if (checkpoint == 0 || HasCheckpoint(sequence, checkpoint)) return false;
   }
   const std::vector<Sequence*>& running = sequence.group->running;
   return std::any_of(running.begin(), running.end(),
@@ -229,7 +240,7 @@ void Scheduler::Admit(Draft& draft) {
     const int32_t missing = static_cast<int32_t>(sequence.tokens.size()) - start;
     if (budget_.Allow(std::min(missing, draft.budget), start) == 0) return;
     TakeSlot(sequence, *prefix, /*shared=*/donor != nullptr, draft.plan);
-    const int32_t wanted = FitWindows(sequence, draft);
+    const int32_t wanted = CutAtCheckpoint(sequence, FitWindows(sequence, draft));
     AddRow(sequence, std::max(budget_.Allow(wanted, sequence.computed), 1), draft);
     Reserve(sequence, 1, draft.reserved);
     waiting_.Settle();
@@ -274,7 +285,7 @@ std::optional<CachedPrefix> Scheduler::FitBlocks(Sequence& sequence, const Seque
   if (!more_cached && LacksBlocks(sequence, reserved)) return std::nullopt;
 
   CachedPrefix prefix = FindPrefix(sequence, donor);
-  sequence.blocks_found = prefix.tables.length();
+  sequence.blocks_found = std::max(prefix.matched, prefix.tables.length());
   sequence.blocks_missing.resize(pools_.size());
   for (int i = 0; i < pools_.size(); ++i) {
     sequence.blocks_missing[i] = BlocksToGrow(sequence, i) - pools_.CountHeld(i, prefix);
@@ -295,10 +306,20 @@ size_t Scheduler::MostCached(const Sequence& sequence) const {
 // that was preempted.
 CachedPrefix Scheduler::FindPrefix(const Sequence& sequence, const Sequence* donor) const {
   CachedPrefix prefix = pools_.FindPrefix(sequence, MostCached(sequence));
+  if (has_slots_) return CutToCheckpoint(sequence, std::move(prefix));
   if (donor == nullptr) return prefix;
   const int32_t positions = donor->prompt_size - 1;
   if (prefix.tables.length() * options_.limits.block_size() >= positions) return prefix;
   return pools_.Share(*donor, positions);
+}
+
+// Returns whether the sequence begins from the state of another one of its group: nothing of its
+// prompt is looked up, or counts as cached, as where it shares that one's blocks.
+bool Scheduler::BeginsFromGroup(const Sequence& sequence) const {
+  if (!has_slots_ || sequence.group == nullptr) return false;
+  const std::vector<Sequence*>& running = sequence.group->running;
+  return std::any_of(running.begin(), running.end(),
+                     [this](const Sequence* other) { return HasPrompt(*other); });
 }
 
 // `shared`: with the blocks of another one of its group.
@@ -315,7 +336,9 @@ void Scheduler::TakeSlot(Sequence& sequence, const CachedPrefix& prefix, bool sh
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
 
+  const bool of_group = shared || BeginsFromGroup(sequence);
   pools_.Take(prefix, sequence, plan.moves);
+  if (has_slots_) BeginAt(prefix, sequence);
   sequence.blocks_committed = prefix.tables.length();
   sequence.computed =
       sequence.blocks_committed * options_.limits.block_size() + prefix.partial_positions;
@@ -323,8 +346,8 @@ void Scheduler::TakeSlot(Sequence& sequence, const CachedPrefix& prefix, bool sh
   sequence.prefill_end = static_cast<int32_t>(sequence.tokens.size());
   sequence.blocks_missing.clear();
   if (!sequence.cached_tokens) {
-    sequence.cached_tokens = shared ? 0 : sequence.computed;
-    const bool looked_up = options_.prefix_caching && !sequence.scoring() && !shared;
+    sequence.cached_tokens = of_group ? 0 : sequence.computed;
+    const bool looked_up = options_.prefix_caching && !sequence.scoring() && !of_group;
     counters_.prefix_queries += looked_up ? sequence.prompt_size : 0;
     counters_.prefix_hits += *sequence.cached_tokens;
   }
@@ -345,6 +368,7 @@ void Scheduler::AddStart(const Sequence& sequence, StepPlan& plan) {
 void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
   StepPlan& plan = draft.plan;
   if (sequence.blocks_sent == 0) AddStart(sequence, plan);
+  if (sequence.begins_from.has_value()) RestoreState(sequence, draft);
   StepRow row{.slot = *sequence.slot, .start = sequence.computed, .num_tokens = num_tokens};
   row.second_type = sequence.second_type;
 
@@ -388,9 +412,11 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
     sequence.sampled_by = plan.id;
   }
   sequence.computed = end;
-  if (sequence.group != nullptr && sequence.prompt_step == 0 && end >= sequence.prompt_size - 1) {
+  // With state at slots others begin from its copy, which the row behind that makes.
+  const int32_t shared = sequence.prompt_size - (has_slots_ ? 0 : 1);
+  if (sequence.group != nullptr && sequence.prompt_step == 0 && end >= shared) {
     sequence.prompt_step = plan.id;
-    ready_groups_.push_back(sequence.group->id);
+    ready_groups_.emplace_back(sequence.group->id, plan.id);
   }
 }
 

@@ -1,9 +1,10 @@
 // Over a million random events (arrive, cancel, plan, commit, with rows and steps that fail, and
 // masks that come late and bring tokens that need no step)
 // against the model of an executor that checks every plan and every cached value
-// (model_executor_test_util.h). After each event, every block has as many holders as it counts;
-// each sequence gets exactly the tokens and scores that it would get alone; at the end every block
-// is free; and none starves.
+// (model_executor_test_util.h). After each event, every block has as many holders as it counts, and
+// every place of a checkpoint one use; each sequence gets exactly the tokens and scores that it
+// would get alone, and begins from no state of another tenant; at the end every block is free; and
+// none starves.
 //
 // The bound, within a priority: a sequence is first scheduled within as many steps as all those
 // that rank before it, and those that had started before it came, have positions and three steps
@@ -83,8 +84,14 @@ const Case kCases[] = {
        {Window(12), kPages, Window(5)}),
     Of({"WindowsAndMasks", 6, 16, {20, 8}, 4, 40, true, 2, true, 1, true, true},
        {kPages, Window(6)}),
-    Of({"Slots", 6, 16, {24, 0}, 4, 40, true, 1, false}, {kPages, kSlots}),
-    Of({"SlotsWindowsAndFaults", 8, 24, {0, 20, 8}, 4, 40, true, 3, true, 2},
+    Of({"Slots", 6, 16, {24, 12}, 4, 40, true, 1, false}, {kPages, kSlots}),
+    Of({"SlotsWithoutCheckpoints", 6, 16, {24, 0}, 4, 40, true, 1, false}, {kPages, kSlots}),
+    Of({"SlotsWithoutCache", 6, 16, {24, 12}, 4, 40, false, 2, true}, {kPages, kSlots}),
+    Of({"FewCheckpoints", 6, 16, {24, 3}, 4, 40, true, 3, true}, {kPages, kSlots}),
+    Of({"SlotsAndBlocksOfOneToken", 5, 12, {50, 9}, 1, 24, true, 2, true}, {kPages, kSlots}),
+    Of({"SlotsAndMasks", 6, 16, {20, 20}, 4, 40, true, 2, true, 1, true, true}, {kPages, kSlots}),
+    Of({"SlotsOfTenants", 8, 24, {30, 16}, 4, 40, true, 2, true, 3}, {kPages, kSlots}),
+    Of({"SlotsWindowsAndFaults", 8, 24, {10, 20, 8}, 4, 40, true, 3, true, 2},
        {kSlots, kPages, Window(5)}),
 };
 
@@ -96,6 +103,7 @@ struct Counts {
   int64_t arrivals = 0, cancels = 0, failures = 0, stops = 0, lengths = 0;
   int64_t steps = 0, steps_ahead = 0, surplus_rows = 0, copies = 0;
   int64_t masks_in_flight = 0;
+  int64_t restores = 0;  // of states
 };
 
 class World {
@@ -110,10 +118,13 @@ class World {
                             .vocab_size = kVocabSize},
                  .prefix_caching = c.prefix_caching,
                  .late_masks = c.late_masks,
+                 .checkpoint_distance = 8,
                  .itl_slo = c.tenants > 1 ? std::optional(Duration::zero()) : std::nullopt},
         scheduler_(*Scheduler::Create(options_)),
         executor_(options_.limits),
-        random_(seed) {
+        random_(seed),
+        salts_(c.slots),
+        checkpoint_salts_(options_.limits.has_slots() ? c.blocks[SlotGroup()] : 0) {
     for (auto& base : bases_) {
       for (int i = 0; i < c.max_model_len; ++i) base.push_back(Below(kVocabSize));
     }
@@ -147,6 +158,8 @@ class World {
     const SchedulerStats stats = scheduler_->stats();
     EXPECT_EQ(stats.blocks_held, 0);
     EXPECT_EQ(stats.blocks_cached + stats.blocks_free, case_.blocks[MainGroup()]);
+    EXPECT_EQ(stats.checkpoints_held + stats.checkpoints_free,
+              case_.prefix_caching ? static_cast<int32_t>(checkpoint_salts_.size()) : 0);
     EXPECT_EQ(SchedulerAuditor::Audit(*scheduler_), "");
   }
 
@@ -158,6 +171,7 @@ class World {
   struct Alive {
     int32_t priority;
     int64_t cost;  // steps that it can take from others, at most
+    uint32_t salt;
     ModelExecutor::Output expected;
     bool masked;
     bool may_jump;
@@ -181,6 +195,34 @@ class World {
     return true;
   }
 
+  size_t SlotGroup() const {
+    size_t i = 0;
+    while (std::holds_alternative<PagedState>(case_.groups[i])) ++i;
+    return i;
+  }
+
+  // Follows the states from slots to checkpoints and back: none gets to another salt.
+  void CheckSalts(const StepPlan& plan) {
+    if (!options_.limits.has_slots()) return;
+    const auto group = static_cast<int>(SlotGroup());
+    // A plan copies first: at the slots are the sequences before this plan's.
+    std::vector<uint32_t> before = salts_;
+    for (const SlotStart& start : plan.starts) {
+      salts_[start.slot] = alive_.at(start.sampling->seed).salt;
+    }
+    for (const StateMove& move : plan.moves) {
+      if (move.group != group) continue;
+      if (move.to.block >= case_.slots) {
+        ASSERT_LT(move.from.block, case_.slots);
+        checkpoint_salts_[move.to.block - case_.slots] = before[move.from.block];
+        continue;
+      }
+      ++counts_.restores;
+      ASSERT_GE(move.from.block, case_.slots);
+      EXPECT_EQ(checkpoint_salts_[move.from.block - case_.slots], salts_[move.to.block]);
+    }
+  }
+
   size_t MainGroup() const {
     for (size_t i = 0; i < case_.groups.size(); ++i) {
       const auto* const paged = std::get_if<PagedState>(&case_.groups[i]);
@@ -201,11 +243,13 @@ class World {
     while (static_cast<int>(request.prompt.size()) < size) {
       request.prompt.push_back(Below(kVocabSize));
     }
-    request.prompt_hashes = HashPrompt({}, request.prompt, case_.block_size);
     if (Below(2) == 0) request.stop.stop_token_ids.assign(std::begin(kStops), std::end(kStops));
     request.priority = Below(case_.priorities);
     if (case_.tenants > 1) request.tenant.id = Below(case_.tenants);
     request.tenant.weight = 1 + static_cast<int32_t>(request.tenant.id);
+    const uint32_t salt = options_.limits.has_slots() ? request.tenant.id : 0;
+    request.prompt_hashes =
+        HashPrompt(CacheRoot({std::to_string(salt)}), request.prompt, case_.block_size);
     const int choices = Below(6) == 0 ? 2 + Below(4) : 1;
     if (choices > 1) request.prompt_group = next_id_ + 1;
     for (int i = 0; i < choices && alive_.size() < kMostAlive; ++i) {
@@ -231,6 +275,7 @@ class World {
         size + std::min(request.stop.max_tokens, 1) <= case_.max_model_len && Fits(size);
     Alive alive{.priority = request.priority,
                 .cost = size + num_new + 3,
+                .salt = request.tenant.id,
                 .masked = request.first_mask != nullptr,
                 .may_jump = !request.sampling->penalizes() && !request.score_prompt};
     if (can_fit) {
@@ -292,6 +337,7 @@ class World {
     counts_.steps_ahead += executor_.num_in_flight();
     ++counts_.steps;
     counts_.copies += static_cast<int64_t>(plan->moves.size());
+    CheckSalts(*plan);
     for (const SlotStart& start : plan->starts) {
       Alive& alive = alive_.at(start.sampling->seed);
       ExpectNotStarved(alive);
@@ -432,6 +478,8 @@ class World {
   int load_ = 20;
   Counts counts_;
   uint64_t plans_digest_ = 0;
+  std::vector<uint32_t> salts_;             // of the sequences at the slots, as planned
+  std::vector<uint32_t> checkpoint_salts_;  // of those whose states were copied
 };
 
 class SchedulerPropertyTest : public ::testing::TestWithParam<Case> {};
@@ -467,12 +515,16 @@ TEST_P(SchedulerPropertyTest, HoldsThroughRandomEvents) {
   if (grows) {
     EXPECT_GT(stats.preemptions, 20);
   }
-  // State at a slot has no checkpoints.
-  const bool shares = std::none_of(c.groups.begin(), c.groups.end(), [](const StateGroup& group) {
-    return std::holds_alternative<SlotState>(group);
-  });
-  EXPECT_EQ(counts.copies > 100, c.block_size > 1 && shares);
-  EXPECT_EQ(stats.prefix_hits > kEvents / 200, c.prefix_caching && shares);
+  bool has_slots = false, has_checkpoints = false;
+  for (size_t i = 0; i < c.groups.size(); ++i) {
+    if (std::holds_alternative<PagedState>(c.groups[i])) continue;
+    has_slots = true;
+    has_checkpoints = c.blocks[i] > 0 && c.prefix_caching;
+  }
+  EXPECT_EQ(counts.copies > 100, has_slots ? has_checkpoints : c.block_size > 1);
+  EXPECT_EQ(stats.prefix_hits > kEvents / 200, c.prefix_caching && has_slots == has_checkpoints);
+  EXPECT_EQ(counts.restores > 500, has_checkpoints);
+  EXPECT_GE(stats.checkpoint_hits, counts.restores);
   EXPECT_EQ(counts.failures > 60, c.faults);
   EXPECT_EQ(stats.forced_tokens > 10'000, c.masks);
   EXPECT_EQ(counts.masks_in_flight > 1'000, c.late_masks);

@@ -1,5 +1,6 @@
 #include "scheduler/scheduler_script_test_util.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -34,7 +35,56 @@ std::string SchedulerAuditor::Audit(const Scheduler& scheduler) {
   for (int i = 0; i < scheduler.pools_.size() && wrong.empty(); ++i) {
     wrong = AuditPool(scheduler, i);
   }
-  return wrong;
+  return wrong.empty() ? AuditCheckpoints(scheduler) : wrong;
+}
+
+std::string SchedulerAuditor::AuditCheckpoints(const Scheduler& scheduler) {
+  using Stage = CheckpointPool::Stage;
+  const CheckpointPool& pool = scheduler.checkpoints_;
+  std::vector<int32_t> holders(pool.size());
+  for (const Sequence* sequence : scheduler.running_) {
+    if (sequence->begins_from.has_value()) ++holders[*sequence->begins_from];
+  }
+  std::set<CheckpointId> written;
+  for (int i = 0; i < scheduler.num_in_flight_; ++i) {
+    const auto& step = scheduler.in_flight_[(scheduler.last_step_ - i) % kMaxStepsInFlight];
+    for (const CheckpointId id : step.copies) {
+      if (!written.insert(id).second) return StrCat("checkpoint ", id, " is written twice");
+    }
+  }
+  int32_t num_published = 0, num_ranked = 0;
+  std::set<CheckpointId> free(pool.free_.begin(), pool.free_.end());
+  for (CheckpointId id = 0; id < pool.size(); ++id) {
+    const CheckpointPool::Place& place = pool.places_[id];
+    if (place.holders != holders[id]) {
+      return StrCat("checkpoint ", id, " counts ", place.holders, " holders and has ", holders[id]);
+    }
+    if ((place.stage == Stage::kFree) != free.contains(id) ||
+        (place.stage == Stage::kWritten) != written.contains(id)) {
+      return StrCat("checkpoint ", id, " is lost");
+    }
+    if (place.stage == Stage::kWithdrawn && place.holders == 0) {
+      return StrCat("checkpoint ", id, " is held by none, and not free");
+    }
+    if (place.stage != Stage::kPublished) continue;
+    ++num_published;
+    if (pool.Find(place.hash) != id) return StrCat("checkpoint ", id, " is not found");
+    const bool is_ranked = pool.ranked_.contains({place.rank, id});
+    if (is_ranked != (place.holders == 0)) return StrCat("checkpoint ", id, " has no rank");
+    num_ranked += is_ranked ? 1 : 0;
+    if (is_ranked && place.rank < pool.clock_) return StrCat("checkpoint ", id, " ranks too low");
+    if (!place.before.has_value()) continue;
+    const CheckpointPool::Place& before = pool.places_[*place.before];
+    if (before.stage != Stage::kPublished || before.position >= place.position ||
+        std::count(before.after.begin(), before.after.end(), id) != 1) {
+      return StrCat("checkpoint ", id, " follows one that is none");
+    }
+  }
+  if (num_published != pool.num_published() ||
+      num_ranked != static_cast<int32_t>(pool.ranked_.size())) {
+    return "checkpoints are lost";
+  }
+  return "";
 }
 
 std::string SchedulerAuditor::AuditPool(const Scheduler& scheduler, int index) {
@@ -199,7 +249,13 @@ class ScriptRunner {
       rows.push_back(text + (samples ? "*" : ""));
     }
     for (const StateMove& move : plan->moves) {
-      rows.push_back(StrCat(move.from.block, ">", move.to.block));
+      const auto name = [&](BlockId place) {
+        const int32_t slots = options_.limits.max_num_seqs;
+        return options_.limits.state.Paged(move.group) != nullptr ? StrCat(place)
+               : place < slots                                    ? names_[place]
+                                                                  : StrCat("s", place - slots);
+      };
+      rows.push_back(StrCat(name(move.from.block), ">", name(move.to.block)));
     }
     names_in_flight_.push_back(names_);
     const absl::Status status = executor_.Submit(*std::move(plan));
@@ -256,7 +312,12 @@ class ScriptRunner {
     return StrCat("running ", s.num_running, " waiting ", s.num_waiting, ", blocks held ",
                   s.blocks_held, " cached ", s.blocks_cached, " free ", s.blocks_free, ", hits ",
                   s.prefix_hits, "/", s.prefix_queries, ", preempted ", s.preemptions, ", prefill ",
-                  s.prefill_tokens, " decode ", s.decode_tokens);
+                  s.prefill_tokens, " decode ", s.decode_tokens,
+                  s.checkpoints_held + s.checkpoints_free == 0
+                      ? ""
+                      : StrCat(", checkpoints ", s.checkpoints_held, " of ",
+                               s.checkpoints_held + s.checkpoints_free, ", began ",
+                               s.checkpoint_hits, ", replayed ", s.replayed_tokens));
   }
 
   static std::string Text(const std::vector<TokenEvent>& events) {

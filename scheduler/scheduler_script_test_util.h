@@ -14,11 +14,13 @@ class SchedulerAuditor {
  public:
   // Describes what is wrong, or "": each block has as many holders as running sequences name it,
   // all others are available, slots are held by one sequence each, running sequences stand in order
-  // of rank, and tenants' accounts count what they hold.
+  // of rank, tenants' accounts count what they hold, and each place of a checkpoint is free,
+  // written by a step in flight, or found.
   static std::string Audit(const Scheduler& scheduler);
 
  private:
   static std::string AuditPool(const Scheduler& scheduler, int index);
+  static std::string AuditCheckpoints(const Scheduler& scheduler);
   static std::string AuditTenants(const Scheduler& scheduler);
   static std::string AuditGroups(const Scheduler& scheduler);
 };
@@ -31,7 +33,8 @@ class SchedulerAuditor {
 //                   prompt, the others its own, or, in a group with B, B's
 //   plan            the rows of the plan: `A[0,4)` inputs at positions 0 to 3, `+A` it takes a
 //                   slot, `<2` the input is what step 2 samples, `?3` three positions scored, `*`
-//                   one sampled; after them, what is copied: `1>2` block 1 into block 2
+//                   one sampled; after them, what is copied: `1>2` block 1 into block 2, `A>s0`
+//                   A's state into checkpoint 0, `s0>B` that one into B's slot
 //   commit [A=7] [fail=A] [fail=step]
 //                   runs the oldest step, with 7 sampled for A, A's row failing, or all of it: its
 //                   events

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "scheduler/block_tables.h"
+#include "scheduler/checkpoint_pool.h"
 #include "scheduler/sequence_request.h"
 
 namespace millrace {
@@ -80,6 +81,18 @@ struct Sequence {
       0;  // leading blocks that need not be looked at for publishing any more
   // Computes the last but one of the prompt's positions; 0: not yet planned.
   StepId prompt_step = 0;
+
+  // While running, of a model with state at slots. Checkpoints lie at whole blocks.
+  std::optional<CheckpointId> begins_from;  // held until the first row is planned
+  int32_t branch = 0;     // where its prefix leaves those that the cache has; 0: at a checkpoint
+  int32_t copied_at = 0;  // the position at which the state was copied last
+  int32_t anchor_block =
+      0;  // blocks before the last checkpoint that is to stay, of those it passed
+  // The checkpoint whose row is in flight: whether it is any good is not yet known.
+  std::optional<CheckpointId> unconfirmed;
+  // That of the answer so far, which the next one replaces.
+  std::optional<CheckpointId> rolling;
+  int32_t rolling_block = 0;
 
   // While waiting at the head for blocks: what the last look at the prefix cache found.
   BlockCounts blocks_missing;  // empty: there was none

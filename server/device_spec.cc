@@ -6,6 +6,7 @@ namespace {
 CommonSpec MakeCommonSpec(const Settings& settings) {
   return {.threads = settings.threads,
           .kv_cache_memory = settings.kv_cache_memory,
+          .state_cache_memory = settings.prefix_caching ? settings.state_cache_memory : 0,
           .block_size = settings.block_size,
           .max_num_seqs = settings.max_num_seqs,
           .max_num_batched_tokens = settings.max_num_batched_tokens,

@@ -233,7 +233,7 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   ModelSpec model = MakeModelSpec(settings_, path);
   model.progress = &progress;
   Settings sized = settings_;
-  SizeKvCache(path, sized);
+  SizeCaches(path, sized);
   auto executor = LoadExecutor(model, MakeDeviceSpec(sized), nodes_.get());
   auto loaded_text = text.get();
   MILLRACE_RETURN_IF_ERROR(ExplainModelError(settings_, path, executor.status()));

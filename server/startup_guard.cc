@@ -182,10 +182,14 @@ absl::Status CheckKvCacheMemory(const Settings& settings) {
   if (settings.device != Device::kCpu && settings.device != Device::kTorch) return absl::OkStatus();
   std::string whose;
   const int64_t limit = MemoryLimit(whose);
-  if (settings.kv_cache_memory <= limit) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      AbslView(StrCat("kv-cache-memory: got ", FormatSize(settings.kv_cache_memory), ", but ",
-                      whose, " ", limit >> 20, "MiB, for the model, too")));
+  for (const auto& [name, bytes] : {std::pair("kv-cache-memory", settings.kv_cache_memory),
+                                    std::pair("state-cache-memory", settings.state_cache_memory)}) {
+    if (bytes <= limit) continue;
+    return absl::InvalidArgumentError(
+        AbslView(StrCat(name, ": got ", FormatSize(bytes), ", but ", whose, " ", limit >> 20,
+                        "MiB, for the model, too")));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

@@ -53,8 +53,8 @@ absl::Status CheckThreads(const Settings& settings);
 // or its address space's, whichever is least. `whose` is set to words for it.
 int64_t MemoryLimit(std::string& whose);
 
-// InvalidArgument: settings.kv_cache_memory is more than MemoryLimit, on a device that takes it
-// from the host's memory.
+// InvalidArgument: settings.kv_cache_memory or state_cache_memory is more than MemoryLimit, on a
+// device that takes it from the host's memory.
 absl::Status CheckKvCacheMemory(const Settings& settings);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Models whose layers have windows or states, served by the scheduler and the CPU's executor
+// Models whose layers have windows, served by the scheduler and the CPU's executor
 // together from a memory that is far too small for all: what is released, found again, shared and
 // computed again must not change a single token.
 #include <unistd.h>
@@ -148,35 +148,6 @@ TEST_P(WindowsServedTest, AnswersDoNotDependOnTheMemory) {
     EXPECT_GT(crowded.stats.prefix_hits, 100);
     EXPECT_EQ(crowded.stats.usage, 0);  // all is given back
     EXPECT_EQ(crowded.answers, alone.answers);
-  }
-  std::filesystem::remove_all(path);
-}
-
-// The states of recurrent layers have no checkpoints: whatever was preempted is computed again from
-// its beginning, and no prompt is shared.
-TEST(StatesServedTest, AnswersDoNotDependOnTheMemory) {
-  const std::string path = StrCat(testing::TempDir(), "states_served_test_", getpid());
-  WriteTwinFolder(FamilyTwinOf("qwen3_5"), path);
-  const Served alone =
-      Serve(path, {.kv_cache_memory = 64 << 20, .max_num_batched_tokens = 512, .shares = false});
-  const StateLayout& state = alone.limits.state;
-  ASSERT_EQ(state.num_groups(), 2);
-  EXPECT_EQ(alone.stats.preemptions, 0);
-  EXPECT_EQ(alone.answers.size(), kPrompts * kChoices);
-
-  const int64_t most = state.BlocksFor(alone.limits.max_model_len);
-  const int64_t memory = 3 * most / 2 * state.Paged(0)->block_bytes +
-                         alone.limits.max_num_seqs * std::get<SlotState>(state.groups[1]).bytes;
-  for (const int tokens : {48, 512}) {
-    for (const bool shares : {false, true}) {
-      SCOPED_TRACE(StrCat(tokens, " ", shares));
-      const Served crowded = Serve(
-          path, {.kv_cache_memory = memory, .max_num_batched_tokens = tokens, .shares = shares});
-      EXPECT_GT(crowded.stats.preemptions, 10);
-      EXPECT_EQ(crowded.stats.prefix_hits, 0);
-      EXPECT_EQ(crowded.stats.usage, 0);  // all is given back
-      EXPECT_EQ(crowded.answers, alone.answers);
-    }
   }
   std::filesystem::remove_all(path);
 }

@@ -153,6 +153,15 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   blocks_free_ = blocks("free");
   blocks_free_->Set(num_blocks_);
 
+  const auto checkpoints = [&](const char* state) {
+    return make.Gauge("millrace_state_checkpoints",
+                      "Places for checkpoints of recurrent layers' states: held by one, free; 0 "
+                      "without such layers.",
+                      {{"state", state}});
+  };
+  checkpoints_held_ = checkpoints("held");
+  checkpoints_free_ = checkpoints("free");
+
   const auto graphs = [&](const char* state) {
     return make.Gauge("millrace_cuda_graphs",
                       "Batch sizes whose decode step is one CUDA graph, and those whose capture "
@@ -166,6 +175,18 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
                                  "Prompt tokens looked up in the prefix cache.");
   prefix_hits_ =
       make.Counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
+  checkpoint_hits_ =
+      make.Counter("millrace_state_checkpoint_hits_total",
+                   "Sequences that began from a checkpoint of recurrent layers' states.");
+  checkpoints_taken_ = make.Counter("millrace_state_checkpoints_taken_total",
+                                    "Checkpoints of recurrent layers' states that were taken.");
+  checkpoints_evicted_ =
+      make.Counter("millrace_state_checkpoints_evicted_total",
+                   "Checkpoints of recurrent layers' states that gave way to others.");
+  replayed_tokens_ =
+      make.Counter("millrace_state_replayed_tokens_total",
+                   "Tokens whose keys and values were cached, and which were computed again from "
+                   "the last checkpoint of recurrent layers' states before them.");
   preemptions_ =
       make.Counter("vllm:num_preemptions_total",
                    "Sequences that gave up their blocks to others and were computed again.");
@@ -267,11 +288,17 @@ void EngineMetrics::SetLoad(const SchedulerStats& stats, int64_t waiting) {
   blocks_held_->Set(stats.blocks_held);
   blocks_cached_->Set(stats.blocks_cached);
   blocks_free_->Set(stats.blocks_free);
+  checkpoints_held_->Set(stats.checkpoints_held);
+  checkpoints_free_->Set(stats.checkpoints_free);
   const auto advance = [&](prometheus::Counter* counter, int64_t SchedulerStats::*count) {
     counter->Increment(static_cast<double>(stats.*count - last_.*count));
   };
   advance(prefix_queries_, &SchedulerStats::prefix_queries);
   advance(prefix_hits_, &SchedulerStats::prefix_hits);
+  advance(checkpoint_hits_, &SchedulerStats::checkpoint_hits);
+  advance(checkpoints_taken_, &SchedulerStats::checkpoints_taken);
+  advance(checkpoints_evicted_, &SchedulerStats::checkpoints_evicted);
+  advance(replayed_tokens_, &SchedulerStats::replayed_tokens);
   advance(preemptions_, &SchedulerStats::preemptions);
   advance(forced_tokens_, &SchedulerStats::forced_tokens);
   prompt_cut_time_->Increment(ToSeconds(stats.prompt_cut_time - last_.prompt_cut_time));

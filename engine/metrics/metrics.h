@@ -93,12 +93,18 @@ class EngineMetrics {
   prometheus::Gauge* blocks_held_;
   prometheus::Gauge* blocks_cached_;
   prometheus::Gauge* blocks_free_;
+  prometheus::Gauge* checkpoints_held_;
+  prometheus::Gauge* checkpoints_free_;
   const int32_t num_blocks_;
   prometheus::Gauge* graphs_captured_;
   prometheus::Gauge* graphs_failed_;
 
   prometheus::Counter* prefix_queries_;
   prometheus::Counter* prefix_hits_;
+  prometheus::Counter* checkpoint_hits_;
+  prometheus::Counter* checkpoints_taken_;
+  prometheus::Counter* checkpoints_evicted_;
+  prometheus::Counter* replayed_tokens_;
   prometheus::Counter* preemptions_;
   prometheus::Counter* forced_tokens_;
   prometheus::Counter* prompt_cut_time_;

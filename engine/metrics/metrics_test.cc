@@ -112,8 +112,14 @@ TEST_F(MetricsTest, Load) {
                    .blocks_cached = 60,
                    .blocks_free = 15,
                    .usage = 0.75,
+                   .checkpoints_held = 5,
+                   .checkpoints_free = 3,
                    .prefix_queries = 100,
                    .prefix_hits = 32,
+                   .checkpoint_hits = 2,
+                   .checkpoints_taken = 6,
+                   .checkpoints_evicted = 1,
+                   .replayed_tokens = 48,
                    .preemptions = 1,
                    .forced_tokens = 2,
                    .prompt_cut_time = std::chrono::milliseconds(250)},
@@ -126,10 +132,16 @@ TEST_F(MetricsTest, Load) {
   EXPECT_EQ(Labelled("millrace_kv_cache_blocks", "state", "held"), "25");
   EXPECT_EQ(Labelled("millrace_kv_cache_blocks", "state", "cached"), "60");
   EXPECT_EQ(Labelled("millrace_kv_cache_blocks", "state", "free"), "15");
+  EXPECT_EQ(Labelled("millrace_state_checkpoints", "state", "held"), "5");
+  EXPECT_EQ(Labelled("millrace_state_checkpoints", "state", "free"), "3");
 
   // The scheduler's counters are totals: what is counted here is what they grew by.
   engine_.SetLoad({.prefix_queries = 150,
                    .prefix_hits = 32,
+                   .checkpoint_hits = 7,
+                   .checkpoints_taken = 9,
+                   .checkpoints_evicted = 4,
+                   .replayed_tokens = 96,
                    .preemptions = 3,
                    .forced_tokens = 9,
                    .prompt_cut_time = std::chrono::milliseconds(1500),
@@ -138,6 +150,10 @@ TEST_F(MetricsTest, Load) {
   EXPECT_EQ(Vllm("num_requests_running"), "0");
   EXPECT_EQ(Vllm("prefix_cache_queries_total"), "150");
   EXPECT_EQ(Vllm("prefix_cache_hits_total"), "32");
+  EXPECT_EQ(Labelled("millrace_state_checkpoint_hits_total", "model_name", "m"), "7");
+  EXPECT_EQ(Labelled("millrace_state_checkpoints_taken_total", "model_name", "m"), "9");
+  EXPECT_EQ(Labelled("millrace_state_checkpoints_evicted_total", "model_name", "m"), "4");
+  EXPECT_EQ(Labelled("millrace_state_replayed_tokens_total", "model_name", "m"), "96");
   EXPECT_EQ(Vllm("num_preemptions_total"), "3");
   EXPECT_EQ(Labelled("millrace_forced_tokens_total", "model_name", "m"), "9");
   EXPECT_EQ(Labelled("millrace_prompt_cut_seconds_total", "model_name", "m"), "1.5");

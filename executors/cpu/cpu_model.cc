@@ -124,7 +124,8 @@ absl::Status Plan(Loading& loading) {
   plan.state = Together(loading.state.layout, loading.local.count);
   plan.use = {.max_num_seqs = limits.max_num_seqs,
               .max_num_batched_tokens = limits.max_num_batched_tokens,
-              .max_model_len = limits.max_model_len};
+              .max_model_len = limits.max_model_len,
+              .checkpoint_bytes = device.state_cache_memory};
   if (loading.opened.config.encoder.has_value()) {
     // Nothing stays in the blocks from step to step: as many as the steps in flight may use.
     plan.most_blocks = kMaxStepsInFlight *

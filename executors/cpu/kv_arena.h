@@ -20,8 +20,9 @@ namespace millrace::cpu {
 // A group of layers has pages [block][layer of the group][kv head] of f16 or f32. A page is keys
 // [block_size / 16][head_size][16 tokens], then values [block_size][head_size]. A block is one
 // piece, so that a copy is one, and blocks that were never used take no memory. The group of
-// recurrent layers has [slot][layer of the group], each as GatedDeltaState has it, with the states
-// of heads as DeltaTile has them; slots that were never used take no memory, either.
+// recurrent layers has [slot, or place of a checkpoint][layer of the group], each as
+// GatedDeltaState has it, with the states of heads as DeltaTile has them; those that were never
+// used take no memory, either.
 struct KvArena {
   struct Group {
     Memory memory;
@@ -39,8 +40,8 @@ struct KvArena {
   std::vector<Group> groups;
   std::vector<Layer> layers;
 
-  // Reserves the memory of a model's state: of so many blocks of each paged group, and so many
-  // slots.
+  // Reserves the memory of a model's state: of so many blocks of each paged group, and of so many
+  // slots and that group's checkpoints.
   static absl::StatusOr<KvArena> Make(const ModelConfig& config, const ModelState& state,
                                       absl::Span<const int32_t> num_blocks, int32_t num_slots,
                                       bool float32) {
@@ -61,8 +62,9 @@ struct KvArena {
       const PagedState* const paged = state.layout.Paged(group);
       if (paged == nullptr) {
         added.block_bytes = std::get<SlotState>(state.layout.groups[group]).bytes;
-        MILLRACE_ASSIGN_OR_RETURN(added.memory, Memory::Reserve(num_slots * added.block_bytes,
-                                                                "the states of recurrent layers"));
+        MILLRACE_ASSIGN_OR_RETURN(
+            added.memory, Memory::Reserve((num_slots + num_blocks[group]) * added.block_bytes,
+                                          "the states of recurrent layers"));
         continue;
       }
       added.block_bytes = static_cast<size_t>(paged->block_bytes);

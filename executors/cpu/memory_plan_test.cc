@@ -32,6 +32,7 @@ class CpuMemoryPlanTest : public TinyModelTest {};
 CpuSpec PlannedDevice(int max_model_len, int ranks = 1) {
   CpuSpec device{{.threads = 2,
                   .kv_cache_memory = 1 << 20,
+                  .state_cache_memory = 1 << 18,
                   .max_num_seqs = 4,
                   .max_num_batched_tokens = kMostTokens,
                   .max_model_len = max_model_len}};

@@ -147,7 +147,67 @@ TEST_F(StatesTest, ASlotWithoutItsStateIsRefused) {
   plan.rows = {{.slot = 5, .start = 16, .num_tokens = 1, .tokens = {0, 1}, .blocks = {0, 2}}};
   const absl::Status status = executor->Submit(std::move(plan));
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("rows[0].start is 16 in a new slot; allowed: 0"));
+              HasSubstr("rows[0].start is 16 in a new slot; allowed: 0, or a move of a state"));
+}
+
+// A sequence that begins from a checkpoint of another's state goes on as that one does, although
+// the slot that the state was copied from has gone on, too.
+TEST_F(StatesTest, ASequenceBeginsFromACheckpoint) {
+  constexpr int kShared = 4;  // blocks
+  CpuSpec device = Device();
+  const int64_t bytes = std::get<SlotState>(Load()->info().limits.state.groups[1]).bytes;
+  device.state_cache_memory = 3 * bytes;
+  const auto executor = Load(device);
+  const StepLimits& limits = executor->info().limits;
+  ASSERT_EQ(limits.num_checkpoints(), 3);
+  const BlockId checkpoint = limits.max_num_seqs + 2;
+  const auto tokens = Prompt(16 * kShared + 20, 0, kVocabulary);
+  const auto params =
+      std::make_shared<const SamplingParams>(SamplingParams{.temperature = 0, .top_logprobs = 0});
+  const auto run = [&](StepPlan plan) {
+    CheckOk(executor->Submit(std::move(plan)));
+    std::optional<StepResult> result = executor->Wait();
+    CheckOk(result->status);
+    return std::move(result->tokens);
+  };
+  StepPlan prompt{.id = 1};
+  prompt.starts = {{0, params}};
+  prompt.tokens.assign(tokens.begin(), tokens.begin() + 16 * kShared);
+  prompt.blocks = {0, 1, 2, 3};
+  prompt.rows = {{.slot = 0,
+                  .start = 0,
+                  .num_tokens = 16 * kShared,
+                  .tokens = {0, 16 * kShared},
+                  .blocks = {0, kShared}}};
+  run(std::move(prompt));
+  // The rest of the prompt, in two blocks of its own for each sequence.
+  const auto rest = [&](SlotId slot, StepPlan plan) {
+    plan.tokens.assign(tokens.begin() + 16 * kShared, tokens.end());
+    const auto first = static_cast<int32_t>(plan.blocks.size());
+    plan.blocks.insert(plan.blocks.end(), {10 + 2 * slot, 11 + 2 * slot});
+    plan.logits = {{.offset = 0, .target = 5}, {.offset = 7, .target = 6}, {.offset = 19}};
+    plan.rows = {{.slot = slot,
+                  .start = 16 * kShared,
+                  .num_tokens = 20,
+                  .tokens = {0, 20},
+                  .blocks = {first > 0 ? 0 : first, first + 2},
+                  .logits = {0, 3}}};
+    return run(std::move(plan));
+  };
+  StepPlan copies{.id = 2};
+  copies.moves = {{.group = 1, .from = {0}, .to = {checkpoint}}};
+  const std::vector<TokenResult> first = rest(0, std::move(copies));
+  StepPlan begins{.id = 3};
+  begins.moves = {{.group = 1, .from = {checkpoint}, .to = {7}}};
+  begins.starts = {{7, params}};
+  begins.blocks = {0, 1, 2, 3};
+  const std::vector<TokenResult> second = rest(7, std::move(begins));
+  ASSERT_EQ(first.size(), 3u);
+  ASSERT_EQ(second.size(), first.size());
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_EQ(second[i].token, first[i].token);
+    EXPECT_EQ(second[i].logprob, first[i].logprob);
+  }
 }
 
 // A memory that holds blocks, but not the states of all sequences.

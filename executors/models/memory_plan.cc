@@ -17,7 +17,13 @@ std::vector<int32_t> MemoryPlan::Divide(int64_t bytes) const {
 int64_t MemoryPlan::GroupBytes(int group) const {
   const PagedState* const pages = state.Paged(group);
   return pages != nullptr ? pages->block_bytes * (int64_t{num_blocks[group]} + spare_blocks)
-                          : std::get<SlotState>(state.groups[group]).bytes * use.max_num_seqs;
+                          : std::get<SlotState>(state.groups[group]).bytes * use.max_num_seqs +
+                                CheckpointBytes(group);
+}
+
+int64_t MemoryPlan::CheckpointBytes(int group) const {
+  const auto* const slots = std::get_if<SlotState>(&state.groups[group]);
+  return slots == nullptr ? 0 : slots->bytes * num_blocks[group];
 }
 
 int64_t MemoryPlan::StateBytes() const {

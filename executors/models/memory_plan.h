@@ -27,18 +27,22 @@ struct MemoryPlan {
   int32_t spare_blocks = 0;
   // Set where more blocks of a group have no use: of models whose sequences stay for a few steps.
   std::optional<int32_t> most_blocks = std::nullopt;
-  std::vector<int32_t> num_blocks = {};  // by group, without spare ones; empty until divided
+  // By group, without spare ones; of one of slots, checkpoints. Empty until divided.
+  std::vector<int32_t> num_blocks = {};
 
   // Returns all bytes but the state's.
   int64_t BesideState() const { return weights + activations + workspaces + graphs; }
 
   // Returns how many blocks of each group fit `bytes`, as DivideState has it.
   std::vector<int32_t> Divide(int64_t bytes) const;
-  // Returns the bytes of a group, with spare blocks. Wants num_blocks.
+  // Returns the bytes of a group, with spare blocks, or with checkpoints. Wants num_blocks.
   int64_t GroupBytes(int group) const;
   // Returns the bytes of all groups.
   int64_t StateBytes() const;
-  // Returns the bytes of state beyond which more has no use, and those below which nothing runs.
+  // Returns the bytes of a group's checkpoints, of those alone. Wants num_blocks.
+  int64_t CheckpointBytes(int group) const;
+  // Return the bytes of state, without checkpoints, beyond which more has no use, and those below
+  // which nothing runs.
   int64_t MostStateBytes() const;
   int64_t LeastStateBytes() const;
 };

@@ -53,6 +53,11 @@ class Division {
   std::vector<int32_t> Divide() {
     std::vector<int32_t> counts(layout_.num_groups());
     if (bytes_ < BytesOfABlockEach(layout_)) return counts;
+    for (int group = 0; group < layout_.num_groups(); ++group) {
+      if (layout_.Paged(group) != nullptr) continue;
+      const int64_t each = std::get<SlotState>(layout_.groups[group]).bytes;
+      counts[group] = static_cast<int32_t>(std::min(use_.checkpoint_bytes / each, kMostBlocks));
+    }
     Blocks blocks = Balance();
     // A window never needs more than the whole contexts do.
     for (std::optional<int> over; (over = NeedsMoreThanRest(blocks)).has_value();) {
@@ -334,7 +339,8 @@ std::string DivisionText(const StateLayout& layout, absl::Span<const int32_t> nu
     if (!text.empty()) text += ", and ";
     const PagedState* const pages = layout.Paged(group);
     if (pages == nullptr) {
-      text += StrCat(std::get<SlotState>(layout.groups[group]).bytes, " bytes for each sequence");
+      text += StrCat(std::get<SlotState>(layout.groups[group]).bytes,
+                     " bytes for each sequence and each of ", num_blocks[group], " checkpoints");
       continue;
     }
     text += first_pages ? StrCat(num_blocks[group], " KV blocks of ", layout.block_size, " tokens")

@@ -81,10 +81,11 @@ struct StateUse {
   int32_t max_num_seqs = 0;
   int32_t max_num_batched_tokens = 0;
   int32_t max_model_len = 0;
+  int64_t checkpoint_bytes = 0;  // for checkpoints of states at slots, beside all else
 };
 
-// Returns how many blocks of each group fit `bytes`; 0 of a group of slots, and of every group if
-// the memory lacks a block of each.
+// Returns how many blocks of each group fit `bytes`; of a group of slots, how many checkpoints fit
+// `use.checkpoint_bytes`. 0 of every group if the memory lacks a block of each.
 //
 // A group with a window needs less than whole contexts do: a window for each running sequence, and
 // what the chunks of two steps leave before it is released. How many sequences run depends on their
@@ -100,7 +101,7 @@ StateLayout Together(const StateLayout& of_rank, int ranks);
 // Returns the bytes of one block of each paged group.
 int64_t BytesOfABlockEach(const StateLayout& layout);
 
-// Returns the bytes of so many blocks of each group.
+// Returns the bytes of so many blocks of each paged group.
 int64_t BytesOfBlocks(const StateLayout& layout, absl::Span<const int32_t> num_blocks);
 
 // Returns the bytes of max_num_seqs sequences of max_model_len, with a block more of each: more has

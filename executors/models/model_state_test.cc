@@ -182,6 +182,10 @@ TEST(DivideStateTest, SlotsComeFirst) {
                            .groups = {SlotState{.bytes = 500}, PagedState{.block_bytes = 1000}}};
   EXPECT_EQ(DivideState(layout, 12345, use), (std::vector<int32_t>{0, 10}));
   EXPECT_EQ(DivideState(layout, 2999, use), (std::vector<int32_t>{0, 0}));
+  // Checkpoints have a memory of their own.
+  StateUse with_checkpoints = use;
+  with_checkpoints.checkpoint_bytes = 3700;
+  EXPECT_EQ(DivideState(layout, 12345, with_checkpoints), (std::vector<int32_t>{7, 10}));
 }
 
 // For memories of every size: what is given fits, one sequence of max_model_len has its blocks if
@@ -261,8 +265,8 @@ TEST(DivisionTextTest, NamesEachGroup) {
   EXPECT_EQ(DivisionText(layout, {1000, 50}),
             "1000 KV blocks of 16 tokens, and 50 for windows of 128");
   const StateLayout slots{.block_size = 16, .groups = {SlotState{.bytes = 500}, PagedState()}};
-  EXPECT_EQ(DivisionText(slots, {0, 10}),
-            "500 bytes for each sequence, and 10 KV blocks of 16 tokens");
+  EXPECT_EQ(DivisionText(slots, {3, 10}),
+            "500 bytes for each sequence and each of 3 checkpoints, and 10 KV blocks of 16 tokens");
 }
 
 }  // namespace

@@ -14,6 +14,12 @@ void TorchKv::Move(const StateMove& move) const {
   const c10::InferenceMode inference;
   for (size_t layer = 0; layer < groups.size(); ++layer) {
     if (groups[layer] != move.group) continue;
+    if (states[layer].defined()) {
+      for (const at::Tensor& state : {inputs[layer], states[layer]}) {
+        state.narrow(0, move.to.block, 1).copy_(state.narrow(0, move.from.block, 1));
+      }
+      continue;
+    }
     for (const at::Tensor& pages : {keys[layer], values[layer]}) {
       pages.narrow(0, move.to.block * block_size, block_size)
           .copy_(pages.narrow(0, move.from.block * block_size, block_size));
@@ -47,7 +53,8 @@ absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& devic
   limits->num_blocks = DivideState(limits->state, device.kv_cache_memory,
                                    {.max_num_seqs = limits->max_num_seqs,
                                     .max_num_batched_tokens = limits->max_num_batched_tokens,
-                                    .max_model_len = limits->max_model_len});
+                                    .max_model_len = limits->max_model_len,
+                                    .checkpoint_bytes = device.state_cache_memory});
   if (limits->context_blocks() < 1) {
     return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
                                              " bytes, allowed: at least one block's ",
@@ -58,7 +65,7 @@ absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& devic
     const int group = state.placements[layer].group;
     kv.groups.push_back(group);
     const int64_t places = limits->num_blocks[group] * kv.block_size + more_places;
-    kv.AddLayer(config.layers[layer], places, limits->max_num_seqs, dtype);
+    kv.AddLayer(config.layers[layer], places, limits->num_places(group), dtype);
   }
   return kv;
 }

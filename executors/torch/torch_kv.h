@@ -15,9 +15,9 @@ namespace millrace::aten {
 
 // The keys and the values of all sequences, of each layer [blocks of its group * block_size, its
 // kv_heads, its head_size]. Blocks that were never used take no memory, and hold anything. Of
-// recurrent layers there are none, but in float32 for each slot the last inputs of the convolution,
-// [slots, kConvolutionWidth - 1, channels], and the states of the value heads, [slots, value_heads,
-// key_size, value_size]. The lists are by layer.
+// recurrent layers there are none, but in float32 for each slot, and behind these for each
+// checkpoint, the last inputs of the convolution, [slots, kConvolutionWidth - 1, channels], and the
+// states of the value heads, [slots, value_heads, key_size, value_size]. The lists are by layer.
 struct TorchKv {
   int64_t block_size = 0;
   std::vector<at::Tensor> keys;
@@ -30,12 +30,12 @@ struct TorchKv {
   // Adds the state of one more layer, of so many places in blocks, or of so many slots.
   void AddLayer(const LayerConfig& layer, int64_t places, int64_t slots, at::ScalarType dtype);
 
-  // Copies a whole block, in all layers of its group.
+  // Copies a whole block, or a whole state, in all layers of its group.
   void Move(const StateMove& move) const;
 };
 
 // Allocates as many blocks as fit device.kv_cache_memory, and `more_places` behind those of each
-// group, and describes them in `limits`. InvalidArgument: not one fits.
+// paged group, and describes them in `limits`. InvalidArgument: not one fits.
 absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& device,
                                at::ScalarType dtype, int64_t more_places, StepLimits* limits);
 

@@ -144,6 +144,25 @@ TEST_F(TorchOpsTest, ConsumersShareAnOutputAndNoFeatureIsLacking) {
   }
 }
 
+// The states of recurrent layers, at slots and in checkpoints, are copied whole, as blocks are.
+TEST_F(TorchOpsTest, AMoveCopiesAState) {
+  LayerConfig layer;
+  layer.attention = GatedDelta{.key_heads = 1, .value_heads = 2, .key_size = 4, .value_size = 8};
+  TorchKv kv{.block_size = 16, .groups = {0, 1}, .num_groups = 2};
+  kv.AddLayer(LayerConfig{.attention = SoftmaxAttention{.heads = 1, .kv_heads = 1, .head_size = 8}},
+              /*places=*/48, /*slots=*/3, at::kFloat);
+  kv.AddLayer(layer, /*places=*/48, /*slots=*/3, at::kFloat);
+  for (const at::Tensor& state : {kv.inputs[1], kv.states[1]}) {
+    state.zero_();
+    state.select(0, 0).fill_(5);
+  }
+  kv.Move({.group = 1, .from = {0}, .to = {2}});
+  for (const at::Tensor& state : {kv.inputs[1], kv.states[1]}) {
+    EXPECT_TRUE(state.select(0, 2).eq(5).all().item<bool>());
+    EXPECT_TRUE(state.select(0, 1).eq(0).all().item<bool>());
+  }
+}
+
 // LibTorch's ops, of which one is computed otherwise: by a number that is off a little, or left
 // out.
 class BrokenOps : public TorchOps {

@@ -285,6 +285,7 @@ TEST(MemoryReportTest, IsTheExecutorsPlan) {
       settings.tensor_parallel_size = ranks;
       settings.max_num_seqs = 8;
       settings.kv_cache_memory = 4 << 20;
+      settings.state_cache_memory = 1 << 20;
       const auto report = ReportMemory(settings, path);
       ASSERT_TRUE(report.ok()) << report.status();
       const absl::StatusOr<OpenedModel> model = OpenModel(path);
@@ -295,15 +296,51 @@ TEST(MemoryReportTest, IsTheExecutorsPlan) {
       EXPECT_EQ(rows["weights"], static_cast<uint64_t>(plan->weights));
       EXPECT_EQ(rows["activations"], static_cast<uint64_t>(plan->activations));
       EXPECT_EQ(rows["workspaces"], static_cast<uint64_t>(plan->workspaces));
-      EXPECT_EQ(rows["KV cache"] + rows["KV cache of windows"] + rows["state of sequences"],
+      EXPECT_EQ(rows["KV cache"] + rows["KV cache of windows"] + rows["state of sequences"] +
+                    rows["checkpoints of states"],
                 static_cast<uint64_t>(plan->StateBytes()));
       EXPECT_EQ(rows["KV cache of windows"] > 0, plan->state.num_paged_groups() > 1);
       EXPECT_EQ(rows["state of sequences"] > 0, name == "qwen3_5");
+      EXPECT_EQ(rows["checkpoints of states"] > 0, name == "qwen3_5");
+      EXPECT_LE(rows["checkpoints of states"], uint64_t{1} << 20);
       EXPECT_EQ(report->total, static_cast<uint64_t>(plan->BesideState() + plan->StateBytes()) +
                                    rows["program and vocabulary"]);
     }
     std::filesystem::remove_all(path);
   }
+}
+
+// Where no setting sizes the caches, the start takes those that are reported: four checkpoints for
+// each sequence, where there is as much memory, and none for a cache that is off.
+TEST(MemoryReportTest, SizesCheckpoints) {
+  const std::string path = StrCat(::testing::TempDir(), "memory_report_states_test_", getpid());
+  const FamilyTwin twin = FamilyTwinOf("qwen3_5");
+  WriteTwinFolder(twin, path);
+  Settings settings = Fake();
+  settings.device = Device::kCpu;
+  settings.block_size = 16;
+  settings.max_model_len = twin.max_model_len;
+  settings.max_num_seqs = 8;
+  settings.kv_cache_memory = 0;
+  const absl::StatusOr<OpenedModel> model = OpenModel(path);
+  Settings sized = settings;
+  SizeCaches(path, sized);
+  const auto plan = PlanMemory(*model, MakeDeviceSpec(sized));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->num_blocks[1], 4 * 8);
+  EXPECT_GE(plan->num_blocks[0], 8 * plan->state.BlocksFor(twin.max_model_len));
+
+  sized = settings;
+  sized.kv_cache_memory = 4 << 20;
+  SizeCaches(path, sized);
+  EXPECT_EQ(sized.kv_cache_memory, 4 << 20);
+  EXPECT_EQ(PlanMemory(*model, MakeDeviceSpec(sized))->num_blocks[1], 4 * 8);
+
+  sized = settings;
+  sized.prefix_caching = false;
+  SizeCaches(path, sized);
+  EXPECT_EQ(PlanMemory(*model, MakeDeviceSpec(sized))->num_blocks[1], 0);
+  std::filesystem::remove_all(path);
 }
 
 // Where no setting sizes the cache, the start takes the one that is reported.
@@ -320,7 +357,7 @@ TEST(MemoryReportTest, SizesTheCache) {
   settings.kv_cache_memory = 0;
   const auto report = ReportMemory(settings, path);
   ASSERT_TRUE(report.ok()) << report.status();
-  SizeKvCache(path, settings);
+  SizeCaches(path, settings);
   EXPECT_GT(settings.kv_cache_memory, 0);
   const absl::StatusOr<OpenedModel> model = OpenModel(path);
   const auto plan = PlanMemory(*model, MakeDeviceSpec(settings));

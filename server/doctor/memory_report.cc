@@ -5,6 +5,7 @@
 #include <limits>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/status.h"
@@ -29,6 +30,11 @@ constexpr uint64_t kVocabularyEntry = 240;
 constexpr uint64_t kCudaContext = uint64_t{512} << 20;
 
 constexpr std::string_view kCache = "KV cache";
+constexpr std::string_view kSlots = "state of sequences";
+constexpr std::string_view kCheckpoints = "checkpoints of states";
+// Checkpoints for each sequence that runs, where no setting sizes them: of a turn before it, of its
+// prompt, of its answer, and of what it shares with others.
+constexpr int64_t kCheckpointsEach = 4;
 
 void Add(MemoryReport& report, std::string name, uint64_t bytes, std::string note) {
   report.parts.push_back({std::move(name), bytes, std::move(note)});
@@ -76,7 +82,11 @@ void AddState(const MemoryPlan& plan, bool encoder, std::string_view note, Memor
       Add(report, StrCat(kCache, " of windows"), bytes,
           StrCat(plan.num_blocks[group], " blocks for windows of ", *pages->window));
     } else {
-      Add(report, "state of sequences", bytes, StrCat(plan.use.max_num_seqs, " sequences"));
+      const auto checkpoints = static_cast<uint64_t>(plan.CheckpointBytes(group));
+      Add(report, std::string(kSlots), bytes - checkpoints,
+          StrCat(plan.use.max_num_seqs, " sequences"));
+      Add(report, std::string(kCheckpoints), checkpoints,
+          StrCat(plan.num_blocks[group], " (--state-cache-memory)", note));
     }
   }
 }
@@ -88,6 +98,17 @@ int64_t CpuCacheBytes(uint64_t rest, uint64_t available, const MemoryPlan& plan)
   // Models whose sequences stay for a few steps take what these need.
   const int64_t wanted = plan.most_blocks.has_value() ? most : std::min(half, most);
   return std::max(wanted, plan.LeastStateBytes());
+}
+
+// Returns the bytes for checkpoints that no setting sizes, `rest` bytes being taken beside them.
+int64_t CpuCheckpointBytes(uint64_t rest, uint64_t available, const MemoryPlan& plan) {
+  const auto half = static_cast<int64_t>((available - std::min(available, rest)) / 2);
+  int64_t most = 0;
+  for (const StateGroup& group : plan.state.groups) {
+    const auto* const slots = std::get_if<SlotState>(&group);
+    if (slots != nullptr) most += slots->bytes * kCheckpointsEach * plan.use.max_num_seqs;
+  }
+  return std::min(half, most);
 }
 
 void AddParts(const OpenedModel& model, const MemoryPlan& plan, MemoryReport& report) {
@@ -108,9 +129,13 @@ absl::StatusOr<MemoryReport> ReportCpu(const Settings& settings, const OpenedMod
   Add(report, "program and vocabulary",
       kProgram + kVocabularyEntry * static_cast<uint64_t>(model.config.vocab_size), "estimate");
   SetAvailable(ReadMachineMemory(), report);
-  if (settings.kv_cache_memory == 0) {
-    plan.num_blocks = plan.Divide(CpuCacheBytes(report.total, *report.available, plan));
+  int64_t cache = settings.kv_cache_memory;
+  if (cache == 0) cache = CpuCacheBytes(report.total, *report.available, plan);
+  if (settings.prefix_caching && settings.state_cache_memory == 0) {
+    plan.use.checkpoint_bytes =
+        CpuCheckpointBytes(report.total + static_cast<uint64_t>(cache), *report.available, plan);
   }
+  plan.num_blocks = plan.Divide(cache);
   AddState(plan, model.config.encoder.has_value(), "; taken as it is first used", report);
   return report;
 }
@@ -173,18 +198,25 @@ absl::StatusOr<MemoryReport> ReportMemory(const Settings& settings, const std::s
                                           : ReportCpu(settings, model);
 }
 
-void SizeKvCache(const std::string& path, Settings& settings) {
-  if (settings.device != Device::kCpu || settings.kv_cache_memory != 0) return;
-  settings.kv_cache_memory = int64_t{1} << 30;
-  Settings unsized = settings;
-  unsized.kv_cache_memory = 0;
-  const absl::StatusOr<MemoryReport> report = ReportMemory(unsized, path);
-  if (!report.ok()) return;  // who loads the model says why
-  int64_t bytes = 0;
-  for (const MemoryPart& part : report->parts) {
-    if (part.name.starts_with(kCache)) bytes += static_cast<int64_t>(part.bytes);
+void SizeCaches(const std::string& path, Settings& settings) {
+  const bool sizes_kv = settings.kv_cache_memory == 0;
+  if (settings.device != Device::kCpu || (!sizes_kv && settings.state_cache_memory != 0)) return;
+  const absl::StatusOr<MemoryReport> report = ReportMemory(settings, path);
+  if (!report.ok()) {  // who loads the model says why
+    if (sizes_kv) settings.kv_cache_memory = int64_t{1} << 30;
+    return;
   }
-  settings.kv_cache_memory = bytes;
+  int64_t kv = 0;
+  int64_t checkpoints = 0;
+  for (const MemoryPart& part : report->parts) {
+    if (part.name == kCheckpoints) {
+      checkpoints += static_cast<int64_t>(part.bytes);
+    } else if (part.name.starts_with(kCache) || part.name == kSlots) {
+      kv += static_cast<int64_t>(part.bytes);
+    }
+  }
+  if (sizes_kv) settings.kv_cache_memory = kv;
+  if (settings.state_cache_memory == 0) settings.state_cache_memory = checkpoints;
 }
 
 std::string Mebibytes(uint64_t bytes) {

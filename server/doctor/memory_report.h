@@ -35,10 +35,12 @@ struct MemoryReport {
 // PlanMemory's.
 absl::StatusOr<MemoryReport> ReportMemory(const Settings& settings, const std::string& path);
 
-// Sets settings.kv_cache_memory to what the report has, where it is 0 and the model at `path` runs
-// on the CPU: half of the memory that is free beside the rest, but no more than max_num_seqs
-// sequences of full length take. Where nothing can be planned: 1 GiB.
-void SizeKvCache(const std::string& path, Settings& settings);
+// Sets settings.kv_cache_memory and state_cache_memory to what the report has, where they are 0 and
+// the model at `path` runs on the CPU. The first: half of the memory that is free beside the rest,
+// but no more than max_num_seqs sequences of full length take; where nothing can be planned, 1 GiB.
+// The second: half of what is left then, but no more than four checkpoints for each sequence take;
+// 0 without recurrent layers.
+void SizeCaches(const std::string& path, Settings& settings);
 
 // Returns the report as a table, and a line that says whether the machine has as much.
 std::string MemoryReportText(const MemoryReport& report);

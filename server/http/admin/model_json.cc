@@ -22,6 +22,8 @@ void AppendState(std::string& out, const EngineInfo& info) {
     if (pages == nullptr) {
       out += R"({"kind":"slots","bytes":)";
       AppendJsonNumber(out, std::get<SlotState>(info.state.groups[group]).bytes);
+      out += R"(,"checkpoints":)";
+      AppendJsonNumber(out, info.blocks_by_group[group]);
       out += '}';
       continue;
     }

@@ -1,0 +1,140 @@
+#include "scheduler/checkpoint_pool.h"
+
+#include <optional>
+
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+BlockHash HashOf(int number) {
+  BlockHash hash{};
+  hash[0] = static_cast<uint8_t>(number);
+  return hash;
+}
+
+// Takes a checkpoint and publishes it.
+std::optional<CheckpointId> Publish(CheckpointPool& pool, int number, int32_t position,
+                                    std::optional<CheckpointId> before = std::nullopt) {
+  const std::optional<CheckpointId> id = pool.Take(position, before);
+  if (!id.has_value()) return std::nullopt;
+  pool.Name(*id, HashOf(number));
+  pool.Finish(*id, true);
+  return id;
+}
+
+TEST(CheckpointPoolTest, IsFoundOnceItsStepIsCommitted) {
+  CheckpointPool pool(2);
+  const auto id = pool.Take(16, std::nullopt);
+  ASSERT_TRUE(id.has_value());
+  pool.Name(*id, HashOf(1));
+  EXPECT_EQ(pool.Find(HashOf(1)), std::nullopt);
+  pool.Finish(*id, true);
+  EXPECT_EQ(pool.Find(HashOf(1)), id);
+  EXPECT_EQ(pool.num_published(), 1);
+}
+
+TEST(CheckpointPoolTest, WhatFailedOrIsNotKnownIsNotFound) {
+  CheckpointPool pool(1);
+  const auto failed = pool.Take(16, std::nullopt);
+  pool.Name(*failed, HashOf(1));
+  pool.Finish(*failed, false);
+  EXPECT_EQ(pool.Find(HashOf(1)), std::nullopt);
+  const auto unknown = pool.Take(16, std::nullopt);
+  pool.Finish(*unknown, true);
+  const auto withdrawn = pool.Take(16, std::nullopt);
+  pool.Name(*withdrawn, HashOf(1));
+  pool.Unpublish(HashOf(1));
+  pool.Finish(*withdrawn, true);
+  EXPECT_EQ(pool.num_published(), 0);
+  EXPECT_TRUE(pool.Take(16, std::nullopt).has_value());  // no place was lost
+}
+
+TEST(CheckpointPoolTest, ThereIsOneOfAPrefix) {
+  CheckpointPool pool(2);
+  const auto first = Publish(pool, 1, 16);
+  Publish(pool, 1, 16);
+  EXPECT_EQ(pool.Find(HashOf(1)), first);
+  EXPECT_EQ(pool.num_published(), 1);
+  EXPECT_TRUE(Publish(pool, 2, 16).has_value());
+  EXPECT_EQ(pool.num_evicted(), 0);
+}
+
+// Not the one that was used longest ago, but the one that saves least.
+TEST(CheckpointPoolTest, TheOneThatSavesLeastGivesWay) {
+  CheckpointPool pool(3);
+  const auto prefix = Publish(pool, 1, 1000);
+  Publish(pool, 2, 1040, prefix);
+  Publish(pool, 3, 800);
+  EXPECT_TRUE(Publish(pool, 4, 500).has_value());
+  EXPECT_EQ(pool.Find(HashOf(2)), std::nullopt);  // 40 tokens after another
+  EXPECT_TRUE(pool.Find(HashOf(1)).has_value());
+  EXPECT_TRUE(pool.Find(HashOf(3)).has_value());
+  EXPECT_EQ(pool.num_evicted(), 1);
+}
+
+TEST(CheckpointPoolTest, OneThatFollowsSavesMoreWithoutTheOneBefore) {
+  CheckpointPool pool(3);
+  const auto prefix = Publish(pool, 1, 100);
+  Publish(pool, 2, 150, prefix);  // saves 50
+  Publish(pool, 3, 120);
+  pool.Unpublish(HashOf(1));
+  EXPECT_TRUE(Publish(pool, 4, 140).has_value());
+  EXPECT_TRUE(Publish(pool, 5, 130).has_value());  // 120 tokens give way, and not 150
+  EXPECT_TRUE(pool.Find(HashOf(2)).has_value());
+  EXPECT_EQ(pool.Find(HashOf(3)), std::nullopt);
+}
+
+TEST(CheckpointPoolTest, ANewOneThatSavesLessIsNotTaken) {
+  CheckpointPool pool(1);
+  Publish(pool, 1, 100);
+  EXPECT_EQ(Publish(pool, 2, 60), std::nullopt);
+  EXPECT_TRUE(pool.Find(HashOf(1)).has_value());
+  // The next is ranked after the first by those 60.
+  EXPECT_TRUE(Publish(pool, 3, 60).has_value());
+  EXPECT_EQ(pool.Find(HashOf(1)), std::nullopt);
+}
+
+TEST(CheckpointPoolTest, AHitRanksItAnew) {
+  CheckpointPool pool(2);
+  const auto first = Publish(pool, 1, 100);
+  Publish(pool, 2, 110);
+  EXPECT_EQ(Publish(pool, 3, 90), std::nullopt);  // moves the clock to 90
+  pool.Hold(*first);
+  EXPECT_TRUE(Publish(pool, 4, 300).has_value());  // in the other's place, since one is held
+  EXPECT_EQ(pool.Find(HashOf(2)), std::nullopt);
+  pool.Release(*first);  // ranks at 110 + 100
+  EXPECT_EQ(Publish(pool, 5, 99), std::nullopt);
+  EXPECT_EQ(pool.Find(HashOf(1)), first);
+}
+
+TEST(CheckpointPoolTest, AHeldOneKeepsItsPlace) {
+  CheckpointPool pool(1);
+  const auto id = Publish(pool, 1, 100);
+  pool.Hold(*id);
+  pool.Hold(*id);
+  EXPECT_EQ(pool.Take(1000, std::nullopt), std::nullopt);
+  pool.Unpublish(HashOf(1));
+  EXPECT_EQ(pool.Find(HashOf(1)), std::nullopt);
+  pool.Release(*id);
+  EXPECT_EQ(pool.Take(1000, std::nullopt), std::nullopt);
+  pool.Release(*id);
+  EXPECT_EQ(pool.Take(1000, std::nullopt), id);
+}
+
+TEST(CheckpointPoolTest, AnAnswersLastOneReplacesTheOneBefore) {
+  CheckpointPool pool(2);
+  const auto id = Publish(pool, 1, 32);
+  EXPECT_FALSE(pool.TakeAgain(*id, HashOf(2), 48, std::nullopt));  // another's
+  ASSERT_TRUE(pool.TakeAgain(*id, HashOf(1), 48, std::nullopt));
+  EXPECT_EQ(pool.Find(HashOf(1)), std::nullopt);
+  pool.Name(*id, HashOf(2));
+  pool.Finish(*id, true);
+  EXPECT_EQ(pool.Find(HashOf(2)), id);
+  pool.Hold(*id);
+  pool.Release(*id);
+  EXPECT_FALSE(pool.TakeAgain(*id, HashOf(2), 64, std::nullopt));  // others begin there
+}
+
+}  // namespace
+}  // namespace millrace

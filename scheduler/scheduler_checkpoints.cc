@@ -1,0 +1,190 @@
+// The part of Scheduler that takes checkpoints of states at slots, and begins from them.
+//
+// A state is that of the tokens before one position, and of no other: a sequence can only begin
+// where a copy was made. Copies are made at whole blocks, where pages end, too. A row ends there,
+// and the next plan copies the state before its own rows change it.
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_draft.h"
+
+namespace millrace {
+
+// Returns where the state before the answer is copied: the last whole block, but half a block
+// before the prompt's end, since its last tokens open the answer, and the next turn of a chat may
+// open it otherwise. 0: nowhere.
+int32_t Scheduler::PromptCheckpoint(const Sequence& sequence) const {
+  const int32_t block_size = options_.limits.block_size();
+  const int32_t most = sequence.prompt_size - std::max(block_size / 2, 1);
+  return std::max(most, 0) / block_size * block_size;
+}
+
+// Returns where the state is copied next within a prompt, if it was at `position`: after half as
+// many tokens as lie before it, so that what is computed again is a third at the most.
+int32_t Scheduler::NextDistance(int32_t position) const {
+  const int32_t block_size = options_.limits.block_size();
+  const int32_t tokens = std::max(options_.checkpoint_distance, position / 2);
+  return position + (tokens + block_size - 1) / block_size * block_size;
+}
+
+bool Scheduler::HasCheckpoint(const Sequence& sequence, int32_t position) const {
+  const int32_t blocks = position / options_.limits.block_size();
+  const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
+  return blocks > 0 && blocks <= static_cast<int32_t>(hashes.size()) &&
+         checkpoints_.Find(hashes[blocks - 1]).has_value();
+}
+
+// Returns the first position after `computed` and before `end` where the state of a prompt is to be
+// copied, or `end`.
+int32_t Scheduler::NextCopy(const Sequence& sequence, int32_t computed, int32_t end) const {
+  int32_t next = end;
+  const auto consider = [&](int32_t position) {
+    if (position > computed && position < next && !HasCheckpoint(sequence, position)) {
+      next = position;
+    }
+  };
+  consider(PromptCheckpoint(sequence));
+  consider(sequence.branch);
+  // Not shortly before the end, where there is one in any case.
+  const int32_t last = std::min(next, sequence.prefill_end - options_.checkpoint_distance / 2);
+  for (int32_t position = NextDistance(0); position < last; position = NextDistance(position)) {
+    consider(position);
+  }
+  return next;
+}
+
+// Returns how many of `num_tokens` tokens the next row of a prompt may have.
+int32_t Scheduler::CutAtCheckpoint(const Sequence& sequence, int32_t num_tokens) const {
+  if (checkpoints_.size() == 0) return num_tokens;
+  return NextCopy(sequence, sequence.computed, sequence.computed + num_tokens) - sequence.computed;
+}
+
+// Cuts a prefix of blocks back to its last checkpoint.
+CachedPrefix Scheduler::CutToCheckpoint(const Sequence& sequence, CachedPrefix prefix) const {
+  const int32_t matched = prefix.tables.length();
+  while (true) {
+    int32_t blocks = prefix.tables.length();
+    while (blocks > 0 && !HasCheckpoint(sequence, blocks * options_.limits.block_size())) --blocks;
+    if (blocks == prefix.tables.length()) break;
+    // Other blocks with windows belong to it, of which some may be gone.
+    prefix = pools_.FindPrefix(sequence, blocks);
+  }
+  const int32_t blocks = prefix.tables.length();
+  if (blocks > 0) prefix.checkpoint = checkpoints_.Find(sequence.hashes.blocks[blocks - 1]);
+  prefix.matched = matched;
+  return prefix;
+}
+
+// Notes where a sequence begins that takes a slot, and where it leaves what others have computed:
+// more may follow them up to there. A block is not worth a step of its own.
+void Scheduler::BeginAt(const CachedPrefix& prefix, Sequence& sequence) {
+  const int32_t blocks = prefix.tables.length();
+  const int32_t replayed = prefix.matched - blocks;
+  sequence.anchor_block = blocks;
+  sequence.branch = replayed > 1 ? prefix.matched * options_.limits.block_size() : 0;
+  counters_.replayed_tokens += replayed * options_.limits.block_size();
+  if (!prefix.checkpoint.has_value()) return;
+  checkpoints_.Hold(*prefix.checkpoint);
+  sequence.begins_from = prefix.checkpoint;
+  ++counters_.checkpoint_hits;
+}
+
+// Moves the state that the sequence begins from to its slot, in the plan of its first row.
+void Scheduler::RestoreState(Sequence& sequence, Draft& draft) {
+  const CheckpointId from = *std::exchange(sequence.begins_from, std::nullopt);
+  MoveState(options_.limits.max_num_seqs + from, *sequence.slot, draft.plan);
+  draft.restored.push_back(from);
+}
+
+void Scheduler::MoveState(BlockId from, BlockId to, StepPlan& plan) const {
+  const StateLayout& state = options_.limits.state;
+  for (int group = 0; group < state.num_groups(); ++group) {
+    if (state.Paged(group) != nullptr) continue;
+    plan.moves.push_back({.group = group, .from = {.block = from}, .to = {.block = to}});
+  }
+}
+
+// Notes the slots whose states are to be copied as the steps planned so far leave them, before this
+// plan's rows change that.
+void Scheduler::FindStatesToCopy(Draft& draft) {
+  if (checkpoints_.size() == 0) return;
+  for (Sequence* sequence : running_) {
+    const int32_t position = sequence->computed;
+    if (sequence->blocks_told == 0 || position % options_.limits.block_size() != 0) continue;
+    if (position == sequence->copied_at) continue;
+    if (HasCheckpoint(*sequence, position)) {
+      sequence->anchor_block = position / options_.limits.block_size();
+    } else if (sequence->decoding() ||
+               NextCopy(*sequence, position - 1, position + 1) == position) {
+      draft.to_copy.push_back({sequence, *sequence->slot, position});
+    }
+  }
+}
+
+void Scheduler::CopyStates(Draft& draft) {
+  for (const StateToCopy& copy : draft.to_copy) {
+    const std::optional<CheckpointId> to = TakeCheckpoint(*copy.sequence, copy.position);
+    if (!to.has_value()) continue;
+    MoveState(copy.slot, options_.limits.max_num_seqs + *to, draft.plan);
+    draft.step.copies.push_back(*to);
+    ++counters_.checkpoints_taken;
+  }
+  // The plan reads these: until here, no place of them could be taken.
+  for (const CheckpointId restored : draft.restored) checkpoints_.Release(restored);
+}
+
+// Takes a place for a copy of the sequence's state. In the answer each replaces the one before it,
+// so that there is one at its end, wherever that is; but for those at growing distances.
+std::optional<CheckpointId> Scheduler::TakeCheckpoint(Sequence& sequence, int32_t position) {
+  const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
+  std::optional<CheckpointId> before;
+  while (sequence.anchor_block > 0 && !before.has_value()) {
+    before = checkpoints_.Find(hashes[sequence.anchor_block - 1]);
+    if (!before.has_value()) --sequence.anchor_block;  // gave way
+  }
+  const std::optional<CheckpointId> last = std::exchange(sequence.rolling, std::nullopt);
+  std::optional<CheckpointId> taken = last;
+  if (!last.has_value() ||
+      !checkpoints_.TakeAgain(*last, hashes[sequence.rolling_block - 1], position, before)) {
+    taken = checkpoints_.Take(position, before);
+  }
+  sequence.copied_at = position;
+  if (!taken.has_value()) return std::nullopt;
+
+  const int32_t block = position / options_.limits.block_size();
+  const bool stays = position < sequence.prefill_end ||
+                     position >= NextDistance(sequence.anchor_block * options_.limits.block_size());
+  if (stays) {
+    sequence.anchor_block = block;
+  } else {
+    sequence.rolling = taken;
+    sequence.rolling_block = block;
+  }
+  if (block <= sequence.blocks_committed) {
+    checkpoints_.Name(*taken, hashes[block - 1]);
+  } else {
+    sequence.unconfirmed = taken;
+  }
+  return taken;
+}
+
+// The committed inputs up to `end` are those of the copied state, if a step in flight copies one.
+void Scheduler::ConfirmCheckpoint(Sequence& sequence, int32_t end) {
+  if (!sequence.unconfirmed.has_value() || end < sequence.copied_at) return;
+  const int32_t block = sequence.copied_at / options_.limits.block_size();
+  checkpoints_.Name(*sequence.unconfirmed, sequence.hashes.blocks[block - 1]);
+  sequence.unconfirmed.reset();
+}
+
+void Scheduler::ForgetCheckpoints(Sequence& sequence) {
+  if (sequence.begins_from.has_value()) checkpoints_.Release(*sequence.begins_from);
+  sequence.begins_from.reset();
+  sequence.unconfirmed.reset();
+  sequence.rolling.reset();
+  sequence.branch = 0;
+  sequence.copied_at = 0;
+  sequence.anchor_block = 0;
+}
+
+}  // namespace millrace

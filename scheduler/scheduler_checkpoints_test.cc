@@ -1,0 +1,156 @@
+// State at slots: where it is copied, and what begins from a copy.
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_script_test_util.h"
+
+namespace millrace {
+namespace {
+
+// Blocks of four tokens, and so many checkpoints.
+SchedulerOptions WithStates(int32_t slots, int32_t budget, int32_t checkpoints,
+                            int32_t distance = 1024) {
+  SchedulerOptions options = SmallOptions(slots, budget, 0);
+  options.limits.state.groups = {PagedState{}, SlotState{}};
+  options.limits.num_blocks = {64, checkpoints};
+  options.checkpoint_distance = distance;
+  return options;
+}
+
+// The prompt is cut at its last whole block but half a block, and copied in the next plan. In the
+// answer a copy replaces the one before it.
+TEST(SchedulerCheckpointsTest, ATurnBeginsWhereTheOneBeforeItEnded) {
+  EXPECT_TRANSCRIPT(WithStates(2, 64, 8), R"(
+add A prompt=19 same=19 max=12 | ok
+plan                           | +A[0,16)
+plan                           | A[16,19)*, A>s0
+commit                         | no events
+commit A=3                     | A +1
+step A=4                       | A[19,20)* -> A +1
+step A=5                       | A[20,21)*, A>s1 -> A +1
+step A=6                       | A[21,22)* -> A +1
+step A=7                       | A[22,23)* -> A +1
+stats                          | running 1 waiting 0, blocks held 6 cached 0 free 58, hits 0/19, preempted 0, prefill 19 decode 4, checkpoints 2 of 8, began 0, replayed 0
+step A=8                       | A[23,24)* -> A +1
+step A=9                       | A[24,25)*, A>s1 -> A +1
+step A=10                      | A[25,26)* -> A +1
+step A=11                      | A[26,27)* -> A +1
+step A=12                      | A[27,28)* -> A +1
+step A=13                      | A[28,29)*, A>s1 -> A +1
+step A=14                      | A[29,30)* -> A +1 length (19 in, 0 cached, 12 out)
+stats                          | running 0 waiting 0, blocks held 0 cached 7 free 57, hits 0/19, preempted 0, prefill 19 decode 11, checkpoints 2 of 8, began 0, replayed 0
+add B prompt=35 same=35 max=1  | ok
+plan                           | +B[28,32), s1>B
+plan                           | B[32,35)*, B>s2
+stats                          | running 1 waiting 0, blocks held 9 cached 0 free 55, hits 28/54, preempted 0, prefill 26 decode 11, checkpoints 2 of 8, began 1, replayed 0
+)");
+}
+
+// Prompts that leave a common prefix: the second one notes where.
+TEST(SchedulerCheckpointsTest, APrefixThatIsSharedGetsACheckpoint) {
+  EXPECT_TRANSCRIPT(WithStates(1, 64, 8), R"(
+add A prompt=40 same=24 max=1 | ok
+run 2                         | A[36,40)*, A>s0 -> A +1 length (40 in, 0 cached, 1 out)
+add B prompt=40 same=24 max=1 | ok
+step                          | +B[0,24) -> no events
+step                          | B[24,36), B>s1 -> no events
+step                          | B[36,40)*, B>s2 -> B +1 length (40 in, 0 cached, 1 out)
+add C prompt=40 same=24 max=1 | ok
+step                          | +C[24,36), s1>C -> no events
+step                          | C[36,40)*, C>s3 -> C +1 length (40 in, 24 cached, 1 out)
+stats                         | running 0 waiting 0, blocks held 0 cached 18 free 46, hits 24/120, preempted 0, prefill 96 decode 0, checkpoints 4 of 8, began 1, replayed 24
+)");
+}
+
+TEST(SchedulerCheckpointsTest, ALongPromptGetsMoreAtGrowingDistances) {
+  EXPECT_TRANSCRIPT(WithStates(1, 64, 8, /*distance=*/8), R"(
+add A prompt=60 max=1 | ok
+step                  | +A[0,8) -> no events
+step                  | A[8,16), A>s0 -> no events
+step                  | A[16,24), A>s1 -> no events
+step                  | A[24,36), A>s2 -> no events
+step                  | A[36,56), A>s3 -> no events
+step                  | A[56,60)*, A>s4 -> A +1 length (60 in, 0 cached, 1 out)
+step                  | nothing -> nothing in flight
+)");
+}
+
+TEST(SchedulerCheckpointsTest, ChoicesWaitForTheirPromptsCheckpoint) {
+  EXPECT_TRANSCRIPT(WithStates(4, 64, 8), R"(
+add A prompt=18 max=3       | ok
+add B prompt=18 max=3 of=A  | ok
+add C prompt=18 max=2 of=A  | ok
+plan                        | +A[0,16)
+plan                        | A[16,18)*, A>s0
+commit                      | no events
+plan                        | A[18,19)<2*
+commit                      | A +1
+plan                        | A[19,20)<3*, +B[16,18)*, +C[16,18)*, s0>B, s0>C
+commit                      | A +1
+run 3                       | nothing -> B +1 length (18 in, 0 cached, 3 out)
+stats                       | running 0 waiting 0, blocks held 0 cached 5 free 59, hits 0/18, preempted 0, prefill 22 decode 5, checkpoints 2 of 8, began 2, replayed 0
+)");
+}
+
+// A prompt of less than a block has none to wait for.
+TEST(SchedulerCheckpointsTest, ChoicesOfAShortPromptBeginAtOnce) {
+  EXPECT_TRANSCRIPT(WithStates(4, 64, 8), R"(
+add A prompt=3 max=2       | ok
+add B prompt=3 max=2 of=A  | ok
+plan                       | +A[0,3)*, +B[0,3)*
+)");
+}
+
+// What failed, or was not committed, is no checkpoint.
+TEST(SchedulerCheckpointsTest, AFailedSequencesCheckpointsAreWithdrawn) {
+  EXPECT_TRANSCRIPT(WithStates(1, 64, 8), R"(
+add A prompt=19 same=19 max=8 | ok
+plan                          | +A[0,16)
+plan                          | A[16,19)*, A>s0
+commit                        | no events
+commit fail=A                 | A failed (19 in, 0 cached, 0 out)
+stats                         | running 0 waiting 0, blocks held 0 cached 0 free 64, hits 0/19, preempted 0, prefill 19 decode 0, checkpoints 0 of 8, began 0, replayed 0
+add B prompt=19 same=19 max=1 | ok
+plan                          | +B[0,16)
+plan                          | B[16,19)*, B>s0
+commit fail=step              | B failed (19 in, 0 cached, 0 out)
+stats                         | running 0 waiting 0, blocks held 0 cached 0 free 64, hits 0/38, preempted 0, prefill 38 decode 0, checkpoints 0 of 8, began 0, replayed 0
+commit                        | no events
+)");
+}
+
+// It may still be wrong when its copy is made.
+TEST(SchedulerCheckpointsTest, ACancelledSequencesLastCopyIsDropped) {
+  EXPECT_TRANSCRIPT(WithStates(1, 64, 8), R"(
+add A prompt=19 max=8 | ok
+plan                  | +A[0,16)
+plan                  | A[16,19)*, A>s0
+cancel A              | A cancelled (19 in, 0 cached, 0 out)
+commit                | no events
+commit                | no events
+stats                 | running 0 waiting 0, blocks held 0 cached 0 free 64, hits 0/19, preempted 0, prefill 19 decode 0, checkpoints 0 of 8, began 0, replayed 0
+)");
+}
+
+// A preempted sequence goes on from its last checkpoint.
+TEST(SchedulerCheckpointsTest, APreemptedSequenceBeginsFromItsAnswersCheckpoint) {
+  SchedulerOptions options = WithStates(2, 64, 8);
+  options.limits.num_blocks[0] = 10;
+  EXPECT_TRANSCRIPT(options, R"(
+add A prompt=11 max=20        | ok
+add B prompt=11 max=20 prio=1 | ok
+run 11                        | A[19,20)*, B[19,20)* -> A +1, B +1
+stats                         | running 2 waiting 0, blocks held 10 cached 0 free 0, hits 0/22, preempted 0, prefill 22 decode 18, checkpoints 4 of 8, began 0, replayed 0
+run 4                         | A[23,24)* -> A +1
+stats                         | running 1 waiting 1, blocks held 6 cached 4 free 0, hits 0/22, preempted 1, prefill 22 decode 22, checkpoints 4 of 8, began 0, replayed 0
+run 8                         | B[21,22)* -> B +1
+stats                         | running 1 waiting 0, blocks held 6 cached 4 free 0, hits 0/22, preempted 1, prefill 35 decode 29, checkpoints 4 of 8, began 1, replayed 0
+run 12                        | nothing -> nothing in flight
+stats                         | running 0 waiting 0, blocks held 0 cached 9 free 1, hits 0/22, preempted 1, prefill 35 decode 37, checkpoints 5 of 8, began 1, replayed 0
+)");
+}
+
+}  // namespace
+}  // namespace millrace
