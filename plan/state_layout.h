@@ -23,8 +23,8 @@ struct PagedState {
   std::optional<int32_t> window = std::nullopt;
 };
 
-// State of a fixed size a sequence, as recurrent layers have it. It lies at the sequence's slot, and a
-// copy of it, made where a step ended, is a checkpoint from which another sequence can begin.
+// State of a fixed size a sequence, as recurrent layers have it. It lies at the sequence's slot,
+// and a copy of it, made where a step ended, is a checkpoint from which another sequence can begin.
 struct SlotState {
   int64_t bytes = 0;  // of one sequence, in all layers of the group
 };

@@ -18,7 +18,7 @@
 
 #include "base/strings.h"
 #include "executors/cpu/cpu_executor.h"
-#include "formats/family_twins.h"
+#include "formats/twins/family_twins.h"
 #include "gtest/gtest.h"
 #include "scheduler/scheduler.h"
 
