@@ -111,7 +111,7 @@ void Scheduler::FindStatesToCopy(Draft& draft) {
   if (checkpoints_.size() == 0) return;
   for (Sequence* sequence : running_) {
     const int32_t position = sequence->computed;
-    if (sequence->blocks_told == 0 || position % options_.limits.block_size() != 0) continue;
+    if (sequence->blocks_sent == 0 || position % options_.limits.block_size() != 0) continue;
     if (position == sequence->copied_at) continue;
     if (HasCheckpoint(*sequence, position)) {
       sequence->anchor_block = position / options_.limits.block_size();
