@@ -84,6 +84,10 @@ TEST_F(ExpertsTest, AFolderHoldsWhatItsGgufFileHolds) {
       // Rows of q and k may have another order.
       if (tensor.name.find("attn_q") != tensor.name.npos) continue;
       if (tensor.name.find("attn_k") != tensor.name.npos) continue;
+      // Files of Qwen3.5 have the heads of values in another order, and norms as they are used.
+      const bool is_of_experts = tensor.name.find("ffn_") != tensor.name.npos &&
+                                 tensor.name.find("ffn_norm") == tensor.name.npos;
+      if (twin.family->name == "qwen35moe" && !is_of_experts) continue;
       const TensorInfo* one = folder->tensors->FindTensor(tensor.name);
       const TensorInfo* other = gguf->tensors->FindTensor(tensor.name);
       ASSERT_TRUE(one != nullptr && other != nullptr) << twin.name << " " << tensor.name;
@@ -93,7 +97,7 @@ TEST_F(ExpertsTest, AFolderHoldsWhatItsGgufFileHolds) {
     }
   }
   EXPECT_THAT(families, ElementsAre("glm4moe", "gpt-oss", "granitemoe", "llama", "olmoe",
-                                    "qwen2moe", "qwen3moe"));
+                                    "qwen2moe", "qwen35moe", "qwen3moe"));
 }
 
 TEST_F(ExpertsTest, RowsOfEveryFormAreReadByThemselves) {

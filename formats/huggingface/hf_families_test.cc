@@ -336,10 +336,21 @@ void ExpectPossible(const RopeConfig& rope, const Json& json) {
   }
 }
 
+void ExpectPossible(const GatedDelta& delta, const Json& json) {
+  for (const int count : {delta.key_heads, delta.value_heads, delta.key_size, delta.value_size}) {
+    EXPECT_GE(count, 1) << json;
+    EXPECT_LE(count, kMaxContext) << json;
+  }
+  EXPECT_EQ(delta.value_heads % delta.key_heads, 0) << json;
+}
+
 void ExpectPossible(const LayerConfig& layer, bool encoder, const Json& json) {
+  EXPECT_TRUE(layer.ffn_size() >= 1 && layer.ffn_size() <= kMaxContext) << json;
+  if (const auto* const delta = std::get_if<GatedDelta>(&layer.attention)) {
+    return ExpectPossible(*delta, json);
+  }
   const SoftmaxAttention& attention = layer.softmax();
-  for (const int count :
-       {layer.ffn_size(), attention.heads, attention.kv_heads, attention.head_size}) {
+  for (const int count : {attention.heads, attention.kv_heads, attention.head_size}) {
     EXPECT_GE(count, 1) << json;
     EXPECT_LE(count, kMaxContext) << json;
   }
