@@ -169,8 +169,8 @@ constexpr std::string_view kTwins = R"([
 {"name": "qwen3_5_tied", "in_gguf": false,
  "changes": {"model_type": "qwen3_5_text", "num_hidden_layers": 2, "full_attention_interval": 2,
    "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 48,
-   "linear_value_head_dim": 32, "partial_rotary_factor": 0.5, "tie_word_embeddings": true,
-   "attention_bias": true},
+   "linear_value_head_dim": 32, "max_position_embeddings": 512, "partial_rotary_factor": 0.5,
+   "tie_word_embeddings": true, "attention_bias": true},
  "mutations": [{"partial_rotary_factor": 0.25}]}
 ])";
 
