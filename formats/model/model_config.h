@@ -77,7 +77,7 @@ struct EncoderConfig {
   int first_position = 0;  // row of a text's first token; context_length is at most what follows
   int token_types = 0;     // rows of token_types.weight: the first is a text's, the second is
                            // a pair's second text's; where there is but one, all tokens have it; 0:
-                        // there is no such table
+                           // there is no such table
   // Rows of attn_rel_b.weight, [rows, heads]: what is added to a score, by the bucket of the
   // distance of key and query (T5, arXiv:1910.10683; MPNet, arXiv:2004.09297). 0: nothing is.
   int position_buckets = 0;

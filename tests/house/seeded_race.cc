@@ -1,7 +1,7 @@
 // Shows that CI's ThreadSanitizer run would report a race in one of our gRPC handlers, although
 // gRPC, on whose threads the handlers run, is not instrumented, and that it reports none when the
-// handler locks a std::mutex. Handlers that run one after the other race with none: gRPC's own locks
-// put them in order. So the first two wait for one another, in a way that orders nothing.
+// handler locks a std::mutex. Handlers that run one after the other race with none: gRPC's own
+// locks put them in order. So the first two wait for one another, in a way that orders nothing.
 //
 //   seeded_race locked|unlocked     exits 0 when all calls were answered; ThreadSanitizer ends it
 //   otherwise
