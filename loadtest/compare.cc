@@ -62,6 +62,8 @@ std::vector<ComparedFigure> Compare(const Result& a, const Result& b) {
   if (a.goodput && b.goodput) {
     figures.push_back({"Good requests a second", *a.goodput, *b.goodput, true});
   }
+  // Without a request that completed there are no times, and none is no good time.
+  if (a.completed == 0 || b.completed == 0) return figures;
   AddDistribution("Time to first token", a.ttft, b.ttft, figures);
   AddDistribution("Time per output token", a.tpot, b.tpot, figures);
   AddDistribution("Inter-token latency", a.itl, b.itl, figures);

@@ -56,7 +56,10 @@ Frame FrameOf(const PlotSpec& spec) {
   }
   if (!(low <= high)) low = high = spec.is_log_x ? 1 : 0;
   if (!spec.is_log_x) low = std::min(low, 0.0);
-  if (high <= low) high = spec.is_log_x ? low * 10 : low + 1;
+  // Of ends that are almost equal no ticks can be counted.
+  if (spec.is_log_x ? high <= low * (1 + 1e-6) : high <= low) {
+    high = spec.is_log_x ? low * 10 : low + 1;
+  }
   frame.x.low = low;
   frame.x.high = high;
   frame.y.high = top > 0 ? top * 1.05 : 1;

@@ -71,6 +71,7 @@ std::vector<std::string> SweepSummary(const std::vector<Result>& results, int be
   const Result& most = *std::max_element(
       results.begin(), results.end(),
       [](const Result& a, const Result& b) { return a.output_throughput < b.output_throughput; });
+  if (most.completed == 0) return sentences;
   sentences.push_back(StrCat("The most output tokens a second, ", Figure(most.output_throughput),
                              ", came at ", LoadText(most), ", with a time to first token of ",
                              Middle(most.ttft), "."));

@@ -66,4 +66,9 @@ if [ ${#files[@]} -eq 0 ]; then
 fi
 build_quietly build proto # generates the files that others include
 [ "$what" = alone ] || python3 scripts/tidy.py build "$JOBS" "${files[@]}"
-[[ $what != both && $what != alone ]] || python3 scripts/tidy.py build "$JOBS" --alone "${files[@]}"
+[[ $what = both || $what = alone ]] || exit 0
+if [ "$what" = both ]; then  # Whether a file compiles may depend on where headers lie.
+  what=alone
+  mapfile -t files < <(changed | sort -u | compiled)
+fi
+python3 scripts/tidy.py build "$JOBS" --alone "${files[@]}"

@@ -114,7 +114,7 @@ std::string Describe(const EngineInfo& info) {
     kLog.Warning("the KV cache holds ", info.longest_sequence - 1,
                  " tokens, fewer than a sequence of ", info.max_model_len,
                  " has: longer ones are refused; raise --kv-cache-memory, or lower "
-                 "--max-model-len");
+                 "--max-model-len (or --max-num-seqs, where layers are recurrent)");
   }
   return absl::StrCat(info.model_name, " (", info.architecture, ", at most ", info.max_model_len,
                       " tokens, ", info.num_blocks, " KV blocks of ", info.block_size, ")");
@@ -234,6 +234,12 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   model.progress = &progress;
   Settings sized = settings_;
   SizeCaches(path, sized);
+  if (sized.max_num_seqs < settings_.max_num_seqs) {
+    kLog.Warning("max-num-seqs: ", sized.max_num_seqs, " sequences run at once, and not ",
+                 settings_.max_num_seqs,
+                 ", whose states of recurrent layers would leave too little memory; set "
+                 "--kv-cache-memory to have more");
+  }
   auto executor = LoadExecutor(model, MakeDeviceSpec(sized), nodes_.get());
   auto loaded_text = text.get();
   MILLRACE_RETURN_IF_ERROR(ExplainModelError(settings_, path, executor.status()));

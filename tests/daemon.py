@@ -77,7 +77,7 @@ def metrics(server):
 
 def gpu_exposition():
     """Returns what a server on a GPU adds to its metrics, with the names that stand in its source."""
-    source = (pathlib.Path(__file__).parent.parent / "engine" / "gpu_metrics.cc").read_text()
+    source = (pathlib.Path(__file__).parent.parent / "engine" / "metrics" / "gpu_metrics.cc").read_text()
     return "".join(f'{name}{{gpu="0",uuid="GPU-0"}} 1\n' for name in re.findall(r'"(millrace_gpu_\w+)"', source))
 
 

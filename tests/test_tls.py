@@ -421,7 +421,8 @@ def handshake_in_parts(server, authority, hello_bytes):
 
 
 def test_handshakes_that_wait_give_way(start_server, certificate, authority):
-    server = start_server(*FAKE, *flags(certificate), "--max-connections", "8")
+    # Handshakes do not end of themselves before the test does.
+    server = start_server(*FAKE, *flags(certificate), "--max-connections", "8", "--header-timeout", "120s")
     for protocol in ("http", "grpc"):
         waiting = [socket.create_connection(("127.0.0.1", port(server, protocol))) for _ in range(100)]
         for one in waiting[::2]:

@@ -160,7 +160,8 @@ void ForEachRequestField(const Visit& visit) {
   visit(Switch{"skip_special_tokens", &R::skip_special_tokens, kOwn | kVllmGrpcField,
                "The text has no special tokens."});
   visit(Switch{"detokenize", &R::detokenize, kOpenAiField,
-               "False: the answer is its token ids alone, without text, reasoning and calls."});
+               "False: the answer has no text, reasoning and calls; its token ids come with "
+               "`return_token_ids`. Log-probabilities keep their texts."});
   visit(Int{"priority", &R::priority, kOwn | kResponsesField, "Lower first; a key may bound it.",
             INT32_MIN, INT32_MAX, "any integer of 32 bits"});
 }

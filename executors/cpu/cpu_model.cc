@@ -141,16 +141,7 @@ absl::Status DivideMemory(Loading& loading) {
   MemoryPlan& plan = loading.plan;
   plan.num_blocks = plan.Divide(device.kv_cache_memory);
   if (plan.num_blocks[plan.state.ContextGroup(plan.num_blocks)] < 1) {
-    const int64_t blocks = BytesOfABlockEach(plan.state);
-    const int64_t least = plan.LeastStateBytes();
-    const std::string states =
-        least == blocks ? ""
-                        : StrCat(" and the ", least - blocks,
-                                 " of the states of max_num_seqs = ", loading.limits.max_num_seqs,
-                                 " sequences");
-    return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
-                                             " bytes, allowed: at least one block's ", blocks,
-                                             states));
+    return TooLittleStateMemory(plan.state, device.kv_cache_memory, loading.limits.max_num_seqs);
   }
   loading.limits.num_blocks = plan.num_blocks;
   return absl::OkStatus();

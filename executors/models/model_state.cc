@@ -312,6 +312,22 @@ int64_t BytesOfABlockEach(const StateLayout& layout) {
   return bytes;
 }
 
+absl::Status TooLittleStateMemory(const StateLayout& layout, int64_t bytes, int32_t max_num_seqs) {
+  int64_t states = 0;
+  for (const StateGroup& group : layout.groups) {
+    if (const auto* const slots = std::get_if<SlotState>(&group)) {
+      states += slots->bytes * max_num_seqs;
+    }
+  }
+  const std::string beside =
+      states == 0 ? ""
+                  : StrCat(" and the ", states, " of the states of max_num_seqs = ", max_num_seqs,
+                           " sequences");
+  return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", bytes,
+                                           " bytes, allowed: at least one block's ",
+                                           BytesOfABlockEach(layout), beside));
+}
+
 int64_t MostStateBytes(const StateLayout& layout, const StateUse& use) {
   const int64_t length = layout.BlocksFor(use.max_model_len) + 1;
   int64_t bytes = 0;

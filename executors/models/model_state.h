@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "executors/ops.h"
 #include "formats/model/model_config.h"
@@ -100,6 +101,10 @@ StateLayout Together(const StateLayout& of_rank, int ranks);
 
 // Returns the bytes of one block of each paged group.
 int64_t BytesOfABlockEach(const StateLayout& layout);
+
+// Returns the error of a memory of `bytes` that holds less than a block of each group beside the
+// states of `max_num_seqs` sequences at slots.
+absl::Status TooLittleStateMemory(const StateLayout& layout, int64_t bytes, int32_t max_num_seqs);
 
 // Returns the bytes of so many blocks of each paged group.
 int64_t BytesOfBlocks(const StateLayout& layout, absl::Span<const int32_t> num_blocks);

@@ -56,9 +56,7 @@ absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& devic
                                     .max_model_len = limits->max_model_len,
                                     .checkpoint_bytes = device.state_cache_memory});
   if (limits->context_blocks() < 1) {
-    return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
-                                             " bytes, allowed: at least one block's ",
-                                             BytesOfABlockEach(limits->state)));
+    return TooLittleStateMemory(limits->state, device.kv_cache_memory, limits->max_num_seqs);
   }
   TorchKv kv{.block_size = device.block_size, .num_groups = state.layout.num_groups()};
   for (size_t layer = 0; layer < config.layers.size(); ++layer) {

@@ -16,8 +16,8 @@ namespace millrace {
 //   output_norm.weight                               [H]
 //   blk.N.attn_norm.weight, blk.N.ffn_norm.weight (if NormsInput)                     [H]
 //   blk.N.post_attention_norm.weight, blk.N.post_ffw_norm.weight (if NormsOutput)     [H]
-//   blk.N.attn_q.weight                              [heads * D, H], [heads * 2 D, H] if
-//   output_gate blk.N.attn_k.weight, blk.N.attn_v.weight         [kv_heads * D, H]
+//   blk.N.attn_q.weight                [heads * D, H], or [heads * 2 D, H] if output_gate
+//   blk.N.attn_k.weight, blk.N.attn_v.weight         [kv_heads * D, H]
 //   blk.N.attn_q.bias, .attn_k.bias, .attn_v.bias (if qkv_bias)      a number for each row
 //   blk.N.attn_qkv.weight (if fused_qkv, in place of the three)      their rows together
 //   blk.N.attn_q_norm.weight, blk.N.attn_k_norm.weight (if qk_norm)  [D], or a number for each row
@@ -31,8 +31,8 @@ namespace millrace {
 //   blk.N.attn_qkv.weight                            [C, H]: q's rows, k's and then v's
 //   blk.N.attn_gate.weight                           [V * S, H]
 //   blk.N.ssm_beta.weight, blk.N.ssm_alpha.weight    [V, H]
-//   blk.N.ssm_conv1d.weight                          [C, 1, kConvolutionWidth], [C,
-//   kConvolutionWidth] if converted blk.N.ssm_a, blk.N.ssm_dt.bias                   [V]
+//   blk.N.ssm_conv1d.weight            [C, 1, kConvolutionWidth]; in GGUF [C, kConvolutionWidth]
+//   blk.N.ssm_a, blk.N.ssm_dt.bias                   [V]
 //   blk.N.ssm_norm.weight                            [S]
 //   blk.N.ssm_out.weight                             [H, V * S]
 // and of a mixture of E experts, each of size F, in the place of those with ffn_:

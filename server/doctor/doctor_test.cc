@@ -310,6 +310,15 @@ TEST(MemoryReportTest, IsTheExecutorsPlan) {
   }
 }
 
+TEST(MemoryReportTest, StatesThatLeaveTooLittleMakeFewerSequences) {
+  const StateLayout state{.block_size = 16,
+                          .groups = {PagedState{.block_bytes = 64}, SlotState{.bytes = 100}}};
+  EXPECT_EQ(SequencesWithStates(state, 1000, 256), 10);
+  EXPECT_EQ(SequencesWithStates(state, 1000, 8), 8);
+  EXPECT_EQ(SequencesWithStates(state, 99, 256), 1);
+  EXPECT_EQ(SequencesWithStates({.block_size = 16, .groups = {PagedState()}}, 0, 256), 256);
+}
+
 // Where no setting sizes the caches, the start takes those that are reported: four checkpoints for
 // each sequence, where there is as much memory, and none for a cache that is off.
 TEST(MemoryReportTest, SizesCheckpoints) {

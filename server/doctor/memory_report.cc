@@ -84,16 +84,22 @@ void AddState(const MemoryPlan& plan, bool encoder, std::string_view note, Memor
     } else {
       const auto checkpoints = static_cast<uint64_t>(plan.CheckpointBytes(group));
       Add(report, std::string(kSlots), bytes - checkpoints,
-          StrCat(plan.use.max_num_seqs, " sequences"));
+          StrCat(plan.use.max_num_seqs, report.max_num_seqs.has_value()
+                                            ? " sequences: more would leave too little for tokens"
+                                            : " sequences"));
       Add(report, std::string(kCheckpoints), checkpoints,
           StrCat(plan.num_blocks[group], " (--state-cache-memory)", note));
     }
   }
 }
 
-// Returns the bytes of a KV cache that no setting sizes, `rest` bytes being taken beside it.
-int64_t CpuCacheBytes(uint64_t rest, uint64_t available, const MemoryPlan& plan) {
-  const auto half = static_cast<int64_t>((available - std::min(available, rest)) / 2);
+// Returns half of what is free beside `rest` bytes.
+int64_t HalfOfFree(uint64_t rest, uint64_t available) {
+  return static_cast<int64_t>((available - std::min(available, rest)) / 2);
+}
+
+// Returns the bytes of a KV cache that no setting sizes, where `half` of the memory may be its.
+int64_t CpuCacheBytes(int64_t half, const MemoryPlan& plan) {
   const int64_t most = plan.MostStateBytes();
   // Models whose sequences stay for a few steps take what these need.
   const int64_t wanted = plan.most_blocks.has_value() ? most : std::min(half, most);
@@ -102,7 +108,7 @@ int64_t CpuCacheBytes(uint64_t rest, uint64_t available, const MemoryPlan& plan)
 
 // Returns the bytes for checkpoints that no setting sizes, `rest` bytes being taken beside them.
 int64_t CpuCheckpointBytes(uint64_t rest, uint64_t available, const MemoryPlan& plan) {
-  const auto half = static_cast<int64_t>((available - std::min(available, rest)) / 2);
+  const int64_t half = HalfOfFree(rest, available);
   int64_t most = 0;
   for (const StateGroup& group : plan.state.groups) {
     const auto* const slots = std::get_if<SlotState>(&group);
@@ -130,7 +136,15 @@ absl::StatusOr<MemoryReport> ReportCpu(const Settings& settings, const OpenedMod
       kProgram + kVocabularyEntry * static_cast<uint64_t>(model.config.vocab_size), "estimate");
   SetAvailable(ReadMachineMemory(), report);
   int64_t cache = settings.kv_cache_memory;
-  if (cache == 0) cache = CpuCacheBytes(report.total, *report.available, plan);
+  if (cache == 0) {
+    const bool has_slots = plan.state.num_paged_groups() < plan.state.num_groups();
+    const auto checkpoints = static_cast<uint64_t>(has_slots ? plan.use.checkpoint_bytes : 0);
+    const int64_t half = HalfOfFree(report.total + checkpoints, *report.available);
+    const int32_t sequences = SequencesWithStates(plan.state, half / 2, plan.use.max_num_seqs);
+    if (sequences < plan.use.max_num_seqs) report.max_num_seqs = sequences;
+    plan.use.max_num_seqs = sequences;
+    cache = CpuCacheBytes(half, plan);
+  }
   if (settings.prefix_caching && settings.state_cache_memory == 0) {
     plan.use.checkpoint_bytes =
         CpuCheckpointBytes(report.total + static_cast<uint64_t>(cache), *report.available, plan);
@@ -180,6 +194,15 @@ absl::StatusOr<MemoryReport> ReportCuda(const Settings& settings, const OpenedMo
 
 }  // namespace
 
+int32_t SequencesWithStates(const StateLayout& state, int64_t bytes, int32_t most) {
+  int64_t each = 0;
+  for (const StateGroup& group : state.groups) {
+    if (const auto* const slots = std::get_if<SlotState>(&group)) each += slots->bytes;
+  }
+  if (each == 0) return most;
+  return static_cast<int32_t>(std::clamp<int64_t>(bytes / each, 1, most));
+}
+
 absl::StatusOr<MemoryReport> ReportMemory(const Settings& settings, const std::string& path) {
   if (settings.device == Device::kFake) {
     MemoryReport report{.place = "memory"};
@@ -216,6 +239,7 @@ void SizeCaches(const std::string& path, Settings& settings) {
     }
   }
   if (sizes_kv) settings.kv_cache_memory = kv;
+  if (report->max_num_seqs.has_value()) settings.max_num_seqs = *report->max_num_seqs;
   if (settings.state_cache_memory == 0) settings.state_cache_memory = checkpoints;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "config/settings.h"
+#include "plan/state_layout.h"
 #include "server/doctor/machine_memory.h"
 
 namespace millrace {
@@ -25,6 +26,9 @@ struct MemoryReport {
   uint64_t total = 0;
   std::optional<uint64_t> available;  // nothing: unknown
   std::string available_note;
+  // The sequences that run at once, where the states of as many as the setting says leave too
+  // little of the memory.
+  std::optional<int32_t> max_num_seqs = std::nullopt;
 
   bool fits() const { return !available.has_value() || total <= *available; }
 };
@@ -35,9 +39,15 @@ struct MemoryReport {
 // PlanMemory's.
 absl::StatusOr<MemoryReport> ReportMemory(const Settings& settings, const std::string& path);
 
+// Returns how many sequences can run at once if their states at slots take at most `bytes`: at
+// least one, and at most `most`.
+int32_t SequencesWithStates(const StateLayout& state, int64_t bytes, int32_t most);
+
 // Sets settings.kv_cache_memory and state_cache_memory to what the report has, where they are 0 and
 // the model at `path` runs on the CPU. The first: half of the memory that is free beside the rest,
 // but no more than max_num_seqs sequences of full length take; where nothing can be planned, 1 GiB.
+// Of it states at slots get at most a half: where those of max_num_seqs sequences would take more,
+// settings.max_num_seqs is lowered.
 // The second: half of what is left then, but no more than four checkpoints for each sequence take;
 // 0 without recurrent layers.
 void SizeCaches(const std::string& path, Settings& settings);

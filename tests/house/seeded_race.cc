@@ -46,10 +46,13 @@ class CountingService {
   }
 
  private:
-  // Returns when two handlers are running. Relaxed, so that it is no order between their accesses.
+  // Returns when two handlers are running, or after 20 s, so that the test fails where they never
+  // are. Relaxed, so that it is no order between their accesses.
   void WaitForAnother() {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     running_.fetch_add(1, std::memory_order_relaxed);
-    while (running_.load(std::memory_order_relaxed) < 2) {
+    while (running_.load(std::memory_order_relaxed) < 2 &&
+           std::chrono::steady_clock::now() < give_up) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
