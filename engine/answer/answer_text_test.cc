@@ -104,7 +104,7 @@ TEST(AnswerTextTest, WithoutDetokenizingTokensAndEndsAreTheSame) {
     AnswerText answer(&tokenizer, &request);
     EXPECT_EQ(answer.Echo(std::vector<Token>{'p'}).text, detokenize ? "p" : "");
     OutputEvent event;
-    for (const Token token : {'x', 'y', 'z'}) {
+    for (const Token token : {Token{'x'}, Token{'y'}, Token{'z'}}) {
       EXPECT_FALSE(answer.ended());
       answer.Add({}, {.token = token, .logprob = -1.0f}, /*is_stop_token=*/false, &event);
     }
