@@ -176,7 +176,8 @@ struct GatedDeltaSpec {
   int32_t value_heads = 0;
   int32_t key_size = 0;
   int32_t value_size = 0;
-  // Of the channels of q, k and v: [kConvolutionWidth][channels], the oldest token's first.
+  // The weights of q's, k's and v's channels: [kConvolutionWidth][channels], the oldest token's
+  // first.
   VectorId convolution{};
   VectorId a{};            // [value_heads]: log(A), or -A if `converted`
   VectorId time_bias{};    // [value_heads]

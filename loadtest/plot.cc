@@ -56,7 +56,7 @@ Frame FrameOf(const PlotSpec& spec) {
   }
   if (!(low <= high)) low = high = spec.is_log_x ? 1 : 0;
   if (!spec.is_log_x) low = std::min(low, 0.0);
-  // Of ends that are almost equal no ticks can be counted.
+  // No ticks can be counted between ends that are almost equal.
   if (spec.is_log_x ? high <= low * (1 + 1e-6) : high <= low) {
     high = spec.is_log_x ? low * 10 : low + 1;
   }

@@ -1,4 +1,4 @@
-// What is known of the two sides of a run besides its figures: versions, machines and flags.
+// The set-up of both sides of a run: versions, machines and flags.
 #ifndef MILLRACE_LOADTEST_SETUP_H_
 #define MILLRACE_LOADTEST_SETUP_H_
 

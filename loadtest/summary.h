@@ -1,4 +1,4 @@
-// What a report says first: the result in a few sentences.
+// The beginning of a report: the result in a few sentences.
 #ifndef MILLRACE_LOADTEST_SUMMARY_H_
 #define MILLRACE_LOADTEST_SUMMARY_H_
 

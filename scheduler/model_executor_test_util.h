@@ -75,7 +75,7 @@ class ModelExecutor {
     uint64_t counts = 0;  // of tokens, if it penalizes
     Token sampled = 0;
   };
-  // Of the groups of slots: at a slot or in a checkpoint, after so many tokens.
+  // The state of the groups of slots, at a slot or in a checkpoint, after so many tokens.
   struct State {
     Value value = 0;
     int32_t tokens = 0;

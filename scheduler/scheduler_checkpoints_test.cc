@@ -103,7 +103,7 @@ plan                       | +A[0,3)*, +B[0,3)*
 )");
 }
 
-// What failed, or was not committed, is no checkpoint.
+// A copy whose step failed or was not committed is no checkpoint.
 TEST(SchedulerCheckpointsTest, AFailedSequencesCheckpointsAreWithdrawn) {
   EXPECT_TRANSCRIPT(WithStates(1, 64, 8), R"(
 add A prompt=19 same=19 max=8 | ok

@@ -90,7 +90,7 @@ struct Sequence {
       0;  // blocks before the last checkpoint that is to stay, of those it passed
   // The checkpoint whose row is in flight: whether it is any good is not yet known.
   std::optional<CheckpointId> unconfirmed;
-  // That of the answer so far, which the next one replaces.
+  // The checkpoint of the answer so far, which the next one replaces.
   std::optional<CheckpointId> rolling;
   int32_t rolling_block = 0;
 

@@ -46,7 +46,7 @@ namespace millrace {
 //   blk.N.ffn_gate_inp_shexp.weight (if shared_gate)                               [1, H]
 std::vector<ModelTensor> DecoderTensors(const ModelConfig& config);
 
-// Of gated delta rules.
+// The names of the tensors of gated delta rules.
 inline constexpr Spelling kDeltaSpellings[] = {
     {"blk.#.attn_qkv", "model.layers.#.linear_attn.in_proj_qkv"},
     {"blk.#.attn_gate", "model.layers.#.linear_attn.in_proj_z"},

@@ -69,7 +69,7 @@ absl::StatusOr<GatedDelta> ReadDelta(const HfReader& config) {
 
 }  // namespace
 
-// Of a text alone, all parts of a position that mrope_section tells apart are the same number.
+// The parts of a position that mrope_section tells apart are the same number in a text alone.
 absl::StatusOr<ModelConfig> ReadHfQwen35(const HfReader& config, bool experts) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.head_size = 256,
                                                                .kv_heads = experts ? 2 : 4,

@@ -154,7 +154,7 @@ class LaneState {
     }
   }
 
-  // Whether the lane has an output, and its column and value head if it does.
+  // Says whether the lane has an output, and its column and value head if it does.
   __device__ bool HasOutput() const {
     return lane_ % (kColumnLanes / kScattered) == 0 && OutputIndex() < kSums;
   }

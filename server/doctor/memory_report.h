@@ -46,7 +46,7 @@ int32_t SequencesWithStates(const StateLayout& state, int64_t bytes, int32_t mos
 // Sets settings.kv_cache_memory and state_cache_memory to what the report has, where they are 0 and
 // the model at `path` runs on the CPU. The first: half of the memory that is free beside the rest,
 // but no more than max_num_seqs sequences of full length take; where nothing can be planned, 1 GiB.
-// Of it states at slots get at most a half: where those of max_num_seqs sequences would take more,
+// States at slots get at most a half of it: where those of max_num_seqs sequences would take more,
 // settings.max_num_seqs is lowered.
 // The second: half of what is left then, but no more than four checkpoints for each sequence take;
 // 0 without recurrent layers.
