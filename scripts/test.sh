@@ -46,7 +46,7 @@ fi
 export MILLRACE_MODEL=$MODEL MILLRACE_MINILM=$MINILM
 PATH=$(cache_path kubernetes):$PATH
 # Debian's gRPC is not built with ThreadSanitizer, so accesses within its code cannot be judged; those of our code are.
-export TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1
+export TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1:suppressions=$ROOT/scripts/tsan_suppressions.txt
 export ASAN_OPTIONS=detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
 if [ -n "$sanitized" ]; then
