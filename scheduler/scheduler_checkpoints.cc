@@ -125,7 +125,13 @@ void Scheduler::FindStatesToCopy(Draft& draft) {
 void Scheduler::CopyStates(Draft& draft) {
   for (const StateToCopy& copy : draft.to_copy) {
     const std::optional<CheckpointId> to = TakeCheckpoint(*copy.sequence, copy.position);
-    if (!to.has_value()) continue;
+    if (!to.has_value()) {
+      PromptGroup* const group = copy.sequence->group;
+      if (group != nullptr && copy.position == PromptCheckpoint(*copy.sequence)) {
+        group->checkpoint_refused = true;
+      }
+      continue;
+    }
     MoveState(copy.slot, options_.limits.max_num_seqs + *to, draft.plan);
     draft.step.copies.push_back(*to);
     ++counters_.checkpoints_taken;

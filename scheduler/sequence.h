@@ -29,6 +29,8 @@ struct PromptGroup {
   std::vector<Sequence*> members;
   std::vector<Sequence*> running;
   std::vector<Sequence*> parked;  // neither running nor in the queue
+  // No place was to be had for the state that members would begin from: none waits for it again.
+  bool checkpoint_refused = false;
 };
 
 // Waiting (no slot), running (a slot), or ended with rows in flight. Positions count tokens from
