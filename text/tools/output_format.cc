@@ -63,7 +63,8 @@ ReasoningFormat GraniteTags() {
 std::optional<ReasoningFormat> ReasoningOf(std::string_view chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != text.npos; };
   if (has("<|channel|>") && has("<|message|>")) return MakeReasoning(std::end(kReasoningNames)[-1]);
-  if (has("<think>") && has("<response>")) return GraniteTags();
+  // "<response>" alone is what MiniMax's templates put around the results of tools.
+  if (has("<think></think>") && has("<response></response>")) return GraniteTags();
   for (const ReasoningName& row : kReasoningNames) {
     const bool shown = !row.open.empty() && (has(row.open) || has(row.close));
     if (!shown) continue;

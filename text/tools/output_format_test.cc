@@ -50,6 +50,7 @@ TEST(OutputFormatTest, TheTemplateChooses) {
   EXPECT_EQ(ReasoningOf("<|START_THINKING|>"), "cohere");
   EXPECT_EQ(ReasoningOf("<|inner_prefix|>"), "apertus");
   EXPECT_EQ(ReasoningOf("<think></think><response></response>"), "granite");
+  EXPECT_EQ(ReasoningOf("]~b]ai\n<think> <response>{{ result }}</response>"), "deepseek_r1");
   EXPECT_EQ(ReasoningOf("plain"), "");
 }
 
