@@ -13,11 +13,14 @@ import batches
 
 INCLUDE = re.compile(r'^#include "(?:[^"]*/)?([^"/]+)"\n', re.M)
 GUARD = re.compile(r"^#ifndef (\w+_H_)\n#define \1\n", re.M)
+CONDITION = re.compile(r"^([ \t]*#[ \t]*(?:if|ifdef|ifndef|elif|else|endif)\b[^\n]*\n?)", re.M)
 
 
 def without_places(text):
-    """The text with the names of its own headers, in their order, in place of includes by path, and without its include guard."""
-    return "".join(sorted(INCLUDE.findall(text))) + GUARD.sub("", INCLUDE.sub("", text))
+    """The text with the names of its own headers, in their order, in place of includes by path, and without its include guard. A header
+    keeps its side of every #if."""
+    parts = CONDITION.split(GUARD.sub("", text))
+    return "".join("".join(sorted(INCLUDE.findall(part))) + INCLUDE.sub("", part) for part in parts)
 
 
 def code(text):

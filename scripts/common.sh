@@ -16,11 +16,16 @@ die() {
   exit 1
 }
 
-# Prints the folder for the packages of scripts/pypi/GROUP.txt: $CACHE/NAME-, followed by the digest of that file, so that a
-# changed list gets a new folder and an unchanged one costs a single check. NAME is GROUP unless a second argument is given.
+# The distribution and its version, as scripts/packages.tsv names it.
+DISTRIBUTION=$(. /etc/os-release && echo "$ID-${VERSION_ID:-}")
+
+# Prints the folder for the packages of scripts/pypi/GROUP.txt: $CACHE/NAME-, followed by the digest of that file and, where there is
+# one, of GROUP.without-$DISTRIBUTION, so that a changed list gets a new folder and an unchanged one costs a single check. NAME is GROUP
+# unless a second argument is given.
 cache_path() {
-  local digest
-  digest=$(sha256sum <"$ROOT/scripts/pypi/$1.txt")
+  local digest lists=("$ROOT/scripts/pypi/$1.txt")
+  [ ! -f "$ROOT/scripts/pypi/$1.without-$DISTRIBUTION" ] || lists+=("$ROOT/scripts/pypi/$1.without-$DISTRIBUTION")
+  digest=$(cat "${lists[@]}" | sha256sum)
   printf '%s/%s-%s' "$CACHE" "${2:-$1}" "${digest:0:12}"
 }
 

@@ -5,15 +5,12 @@ import pathlib
 import httpx
 import numpy as np
 import pytest
-
-pytest.importorskip("geventhttpclient", reason="no wheel for this Python, and tritonclient.http needs it")
-import tritonclient.grpc  # noqa: E402
-import tritonclient.http  # noqa: E402
-from tritonclient.utils import InferenceServerException  # noqa: E402
+from tritonclient.utils import InferenceServerException
 
 import tiny_qwen3
 from conftest import Server
 from daemon import metrics
+from triton_clients import client_module, speaks_http
 
 DATA = json.loads((pathlib.Path(__file__).parent / "reference" / "decoder_embedding_reference.json").read_text(encoding="utf-8"))
 TEXTS = [entry["text"] for entry in DATA]
@@ -32,11 +29,11 @@ def server(tmp_path_factory):
 @pytest.fixture(scope="module", params=["http", "grpc"])
 def triton(request):
     """The client's module."""
-    return {"http": tritonclient.http, "grpc": tritonclient.grpc}[request.param]
+    return client_module(request.param)
 
 
 def connect(triton, server):
-    return triton.InferenceServerClient(server.http.removeprefix("http://") if triton is tritonclient.http else server.grpc)
+    return triton.InferenceServerClient(server.http.removeprefix("http://") if speaks_http(triton) else server.grpc)
 
 
 @pytest.fixture
@@ -62,7 +59,7 @@ def test_embeddings_are_what_transformers_makes_of_the_texts(triton, client):
     embeddings = result.as_numpy("embedding")
     assert embeddings.shape == EXPECTED.shape and embeddings.dtype == np.float32
     assert np.abs(embeddings - EXPECTED).max() < 2e-6
-    reply = result.get_response(as_json=True) if triton is tritonclient.grpc else result.get_response()
+    reply = result.get_response() if speaks_http(triton) else result.get_response(as_json=True)
     assert (reply["model_name"], reply["model_version"], reply["id"]) == ("tiny", "1", "mine")
     column = client.infer("tiny", [texts_input(triton, TEXTS[:2], [2, 1])], model_version="1").as_numpy("embedding")
     assert np.array_equal(column, embeddings[:2])
@@ -77,7 +74,7 @@ def test_outputs_are_chosen_and_come_in_either_form(triton, client):
     code, message = refusal(lambda: client.infer("tiny", inputs, outputs=[triton.InferRequestedOutput("logits")]))
     assert code in ("400", "StatusCode.INVALID_ARGUMENT")
     assert message == "output logits is not one of the model's; allowed: embedding"
-    if triton is tritonclient.http:
+    if speaks_http(triton):
         plain = triton.InferInput("text", [2], "BYTES")
         plain.set_data_from_numpy(np.array([text.encode() for text in TEXTS[:2]], dtype=np.object_), binary_data=False)
         wanted = [triton.InferRequestedOutput("embedding", binary_data=False)]
@@ -101,7 +98,7 @@ def test_parameters_are_honoured_or_refused(triton, client):
 def test_health_and_metadata(triton, client):
     assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("tiny") and client.is_model_ready("tiny", "1")
     assert not client.is_model_ready("other") and not client.is_model_ready("tiny", "2")
-    as_json = {"as_json": True} if triton is tritonclient.grpc else {}
+    as_json = {} if speaks_http(triton) else {"as_json": True}
     about = client.get_server_metadata(**as_json)
     assert about["name"] == "millrace" and about["version"]
     model = client.get_model_metadata("tiny", **as_json)
@@ -181,12 +178,12 @@ def test_keys_are_asked_for(triton, start_server, tmp_path):
 def test_deadlines_and_metrics(triton, server):
     with connect(triton, server) as client:
         many = [texts_input(triton, [TEXTS[-1]] * 2048)]
-        deadline = {"client_timeout": 0.05} if triton is tritonclient.grpc else {"timeout": 1000}
+        deadline = {"timeout": 1000} if speaks_http(triton) else {"client_timeout": 0.05}
         code, message = refusal(lambda: client.infer("tiny", many, **deadline))
         assert code in ("504", "StatusCode.DEADLINE_EXCEEDED"), (code, message)
         client.infer("tiny", [texts_input(triton, ["a"])])
     text = httpx.get(server.http + "/metrics").text
-    if triton is tritonclient.http:
+    if speaks_http(triton):
         assert 'handler="/v2/models/{model}/infer"' in text
     else:
         assert 'grpc_method="ModelInfer"' in text

@@ -1,10 +1,11 @@
 """The scripts that check the tree, and the files of editors beside them: which files are compiled as one (scripts/batches.py), what tests took
 (scripts/total.py) and how many there are in each layer (scripts/layers.py), which steps a slow machine left out for how long
-(scripts/finished.py)."""
+(scripts/finished.py), what counts as a change of code (scripts/code_changed.py), where Python environments lie (scripts/common.sh)."""
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ SCRIPTS = pathlib.Path(__file__).parent.parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
 import batches  # noqa: E402
+import code_changed  # noqa: E402
 import layers  # noqa: E402
 import tidy  # noqa: E402
 
@@ -88,6 +90,30 @@ def test_a_file_with_a_using_declaration_that_nothing_in_it_uses_is_judged_alone
     assert tidy.unused_using(path)
     path.write_text("using ::testing::HasSubstr;\nauto x = HasSubstr(1);\n")
     assert not tidy.unused_using(path)
+
+
+def test_a_header_that_moves_to_the_other_side_of_a_condition_is_a_change_of_code():
+    source = '#ifndef A_B_H_\n#define A_B_H_\n\n%s#include "base/status.h"\n%s\n#if defined(__AVX512F__)\n%sint Wide();\n#endif\n\n#endif\n'
+    of_old, of_new = '#include "old/tiles.h"\n', '#include "new/tiles.h"\n'
+    before = code_changed.without_places(source % (of_old, "", ""))
+    assert code_changed.without_places((source % ("", of_new, "")).replace("A_B_H_", "C_B_H_")) == before
+    assert code_changed.without_places(source % ("", "", of_new)) != before
+
+
+def test_a_list_of_what_a_distribution_lacks_has_an_environment_of_its_own(tmp_path):
+    shutil.copytree(SCRIPTS / "pypi", tmp_path / "scripts" / "pypi", ignore=shutil.ignore_patterns("*.without-*"))
+    shutil.copy(SCRIPTS / "common.sh", tmp_path / "scripts")
+
+    def environment(distribution):
+        return subprocess.run(["bash", "-c", f"source scripts/common.sh && DISTRIBUTION={distribution} && venv_path test"], cwd=tmp_path,
+                              capture_output=True, text=True, check=True).stdout
+
+    whole = environment("debian-12")
+    lacking = tmp_path / "scripts" / "pypi" / "test.without-debian-12"
+    lacking.write_text("pillow\n")
+    one = environment("debian-12")
+    lacking.write_text("pillow\nhttpx\n")
+    assert len({whole, one, environment("debian-12")}) == 3 and environment("ubuntu-24.04") == whole
 
 
 def test_the_total_ends_with_what_was_slowest_and_the_counts(tmp_path):

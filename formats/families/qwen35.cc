@@ -176,16 +176,10 @@ constexpr std::string_view kTwins = R"([
 
 }  // namespace
 
-constexpr Family kQwen35 = {.name = "qwen35",
-                            .hf = kArchitectures,
-                            .read_gguf = ReadGguf,
-                            .tensors = DecoderTensors,
-                            .spellings = kSpellings,
-                            .shared_spellings = kDecoderSpellings,
-                            .gguf_spellings = kQwen35GgufSpellings,
-                            .nested_in_folders = true,
-                            .ignored = kQwen35Ignored,
-                            .ignores_further_layers = true,
-                            .twins = kTwins};
+constexpr Family kQwen35 = Qwen35Family({.name = "qwen35",
+                                         .hf = kArchitectures,
+                                         .read_gguf = ReadGguf,
+                                         .spellings = kSpellings,
+                                         .twins = kTwins});
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "formats/families/decoder.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf_reader.h"
 #include "formats/families/hf_reader.h"
@@ -29,6 +30,17 @@ inline constexpr Spelling kQwen35GgufSpellings[] = {
 
 // Prefixes of tensors that predict further tokens, or see images.
 inline constexpr std::string_view kQwen35Ignored[] = {"mtp.", "model.visual."};
+
+// Completes a family's own names, readers and twins by what both families have.
+constexpr Family Qwen35Family(Family own) {
+  own.tensors = DecoderTensors;
+  own.shared_spellings = kDecoderSpellings;
+  own.gguf_spellings = kQwen35GgufSpellings;
+  own.nested_in_folders = true;
+  own.ignored = kQwen35Ignored;
+  own.ignores_further_layers = true;
+  return own;
+}
 
 }  // namespace millrace
 

@@ -58,8 +58,53 @@ TEST(ExactJsonTest, KeysAndStringsStayAsTheyAre) {
 
 TEST(ExactJsonTest, NoTextIsTakenForAnInteger) {
   const OrderedJson json = *ParseExact(StrCat(R"([")", kLong, R"(","\ufdd05",5,)", kLong, "]"), {});
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(KeptInteger(json[i]), "");
-  EXPECT_EQ(KeptInteger(json[3]), kLong);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(KeptNumber(json[i]), "");
+  EXPECT_EQ(KeptNumber(json[3]), kLong);
+}
+
+TEST(ExactJsonTest, FractionsStayAsTheyAreWritten) {
+  for (const char* number :
+       {"0", "-1", "0.5", "1.50", "1.0", "1e3", "1E+3", "-0.0", "1e-400", "18446744073709551615",
+        "0.1000000000000000055511151231257827", "12345678901234567890123.0", kLong}) {
+    const std::string text = StrCat(R"({"b":[)", number, R"(,null],"a":)", number, "}");
+    const absl::StatusOr<OrderedJson> json = ParseAsWritten(text, {});
+    ASSERT_TRUE(json.ok()) << json.status();
+    EXPECT_EQ(DumpExact(*json), text);
+    EXPECT_TRUE(IsNumber((*json)["a"])) << number;
+    EXPECT_EQ(NumberOf((*json)["a"]), Json::parse(number).get<double>()) << number;
+    EXPECT_EQ(Describe((*json)["a"]), Describe(Json::parse(number)));
+  }
+  // What its double says already takes no more memory than the double.
+  const OrderedJson plain = *ParseAsWritten("[0.5, 1.0, -2.25, 1e+300, 7]", {});
+  for (const OrderedJson& number : plain) EXPECT_EQ(KeptNumber(number), "");
+  EXPECT_EQ(Again("[1.50,1e3]"), "[1.5,1000.0]");  // as ParseExact has it
+  EXPECT_FALSE(IsNumber(OrderedJson("1")));
+}
+
+TEST(ExactJsonTest, MembersAreSortedByTheirKeys) {
+  const OrderedJson json = *ParseOrdered(R"({"b": 1, "": 2, "a": 3})", {});
+  std::string keys;
+  for (const OrderedMember* member : SortedMembers(json)) keys += member->first + ";";
+  EXPECT_EQ(keys, ";a;b;");
+}
+
+TEST(ExactJsonTest, ValuesAreTheSameHoweverTheyAreWritten) {
+  const auto same = [](std::string_view a, std::string_view b) {
+    return SameValue(*ParseAsWritten(a, {}), *ParseAsWritten(b, {}));
+  };
+  EXPECT_TRUE(
+      same(R"({"x": [1.50, {"z": 1e3}], "y": null})", R"({"y": null, "x": [1.5, {"z": 1000}]})"));
+  EXPECT_FALSE(same(R"({"x": 1, "y": 2})", R"({"x": 1, "z": 2})"));
+  EXPECT_FALSE(same(R"({"x": 1})", R"({"x": 1, "y": 2})"));
+  EXPECT_FALSE(same("[1]", "[1, 1]"));
+  EXPECT_FALSE(same("1.50", R"("1.50")"));
+  EXPECT_FALSE(same("18446744073709551616", "18446744073709551617"));
+  // A key that comes twice with the same value is one member.
+  EXPECT_TRUE(ParseAsWritten(R"({"a": {"x": 1.50, "y": 2}, "a": {"y": 2, "x": 1.5}})", {}).ok());
+  EXPECT_THAT(ParseAsWritten(R"({"a": {"x": 1.50, "y": 2}, "a": {"y": 2, "x": 1.51}})", {})
+                  .status()
+                  .message(),
+              HasSubstr("comes twice"));
 }
 
 // Returns a random value's JSON text, of characters that are likely to be mistaken.

@@ -71,6 +71,19 @@ TEST(JsonTest, OrderedTakesLinearTime) {
   EXPECT_EQ(json->dump(), text);
 }
 
+TEST(JsonTest, OrderedFindsARepeatedKeyAmongFewAndMany) {
+  for (const int count : {1, 8, 9, 10, 1000}) {
+    std::string members;
+    for (int i = 0; i < count; ++i) members += StrCat("\"key ", i, "\":", i, ",");
+    for (const int again : {0, count / 2, count - 1}) {
+      const std::string key = StrCat("\"key ", again, "\":");
+      EXPECT_EQ(ParseOrdered(StrCat("{", members, key, again, "}"), {})->size(), count);
+      EXPECT_THAT(ParseOrdered(StrCat("{", members, key, -1, "}"), {}).status().message(),
+                  HasSubstr("comes twice"));
+    }
+  }
+}
+
 TEST(JsonTest, DescribesValuesShortly) {
   EXPECT_EQ(Describe(Json::parse("[1, 2]")), "a list of 2");
   EXPECT_EQ(Describe(Json::parse("{\"a\": 1}")), "an object");

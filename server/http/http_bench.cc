@@ -42,16 +42,21 @@ void BM_StreamToken(benchmark::State& state) {
 }
 BENCHMARK(BM_StreamToken)->Arg(-1)->Arg(0)->Arg(5)->Arg(20);
 
-// A chat request with this many bytes of text.
+// A chat request with this many bytes of text, without (0) or with (1) a tool and a schema.
 void BM_ParseChat(benchmark::State& state) {
+  const char* constraints =
+      state.range(1) == 0
+          ? ""
+          : R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+               "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}},)";
   const std::string body =
-      absl::StrCat(R"({"model": "m", "stream": true, "temperature": 0.7, "messages": [)",
-                   R"({"role": "user", "content": ")",
+      absl::StrCat(R"({"model": "m", "stream": true, "temperature": 0.7,)", constraints,
+                   R"("messages": [{"role": "user", "content": ")",
                    std::string(static_cast<size_t>(state.range(0)), 'x'), "\"}]}");
   for (auto _ : state) benchmark::DoNotOptimize(ParseApiRequest(ApiKind::kChat, body));
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(body.size()));
 }
-BENCHMARK(BM_ParseChat)->Arg(500)->Arg(160 << 10);
+BENCHMARK(BM_ParseChat)->ArgsProduct({{500, 160 << 10, 8 << 20}, {0, 1}});
 
 // A completion request with this many token ids.
 void BM_ParseTokenIds(benchmark::State& state) {

@@ -312,6 +312,48 @@ TEST_F(ProtocolsTest, AClientThatLeavesGivesItsTextUp) {
   }
 }
 
+// A body is read once, with all of its numbers as they are written: what schemas, tools and calls
+// are passed on as has them so, whatever the protocol.
+TEST_F(ProtocolsTest, NumbersOfSchemasToolsAndCallsStayAsTheyAreWritten) {
+  constexpr std::string_view kMarked =
+      R"({"z":1.50,"a":[1e3,12345678901234567890123,0.1000000000000000055],"m":0.5})";
+  const auto post = [&](const std::string& path, std::string body) {
+    for (size_t at = 0; (at = body.find('$')) != body.npos;) body.replace(at, 1, kMarked);
+    Post(path, body);
+  };
+  post("/v1/chat/completions", R"({"temperature": 0.70, "messages": [
+      {"role": "user", "content": "q"},
+      {"role": "assistant", "tool_calls": [
+        {"id": "1", "type": "function", "function": {"name": "f", "arguments": $}}]},
+      {"role": "tool", "tool_call_id": "1", "content": "r"}],
+      "chat_template_kwargs": $,
+      "tools": [{"type": "function", "function": {"name": "f", "parameters": $}}],
+      "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": $}}})");
+  post("/v1/messages", R"({"max_tokens": 9, "temperature": 0.70, "messages": [
+      {"role": "user", "content": "q"},
+      {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": $}]},
+      {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "1", "content": "r"}]}],
+      "tools": [{"name": "f", "input_schema": $}],
+      "output_config": {"format": {"type": "json_schema", "schema": $}}})");
+  post("/v1/responses", R"({"temperature": 0.70, "input": [
+      {"role": "user", "content": "q"},
+      {"type": "local_shell_call", "call_id": "1", "action": $},
+      {"type": "local_shell_call_output", "call_id": "1", "output": "r"}],
+      "tools": [{"type": "function", "name": "f", "parameters": $}],
+      "text": {"format": {"type": "json_schema", "name": "n", "schema": $}}})");
+  for (size_t i = 0; i < 3; ++i) {
+    const GenerateRequest request = endpoint_.engine().request(i);
+    const Chat chat = ChatOf(i);
+    EXPECT_EQ(request.temperature, 0.7f);
+    EXPECT_EQ(request.grammar->text, kMarked);
+    EXPECT_EQ(chat.messages.at(1).tool_calls.at(0).arguments, kMarked);
+    EXPECT_EQ(chat.tools, StrCat(R"([{"type":"function","function":{"name":"f","parameters":)",
+                                 kMarked, "}}]"));
+    EXPECT_EQ(chat.template_kwargs, i == 0 ? kMarked : "");
+  }
+}
+
 // OrderedJson::parse would compare each of these keys with all before it, for minutes.
 TEST_F(ProtocolsTest, ABodyOfManyKeysTakesLinearTime) {
   std::string keys;

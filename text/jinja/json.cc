@@ -40,7 +40,7 @@ absl::StatusOr<Value> Convert(const Budget& budget, const Json& json, int depth)
       return Value(json.template get_ref<const std::string&>());
     case Json::value_t::binary:
       if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) {
-        return Value(Value::LongInteger{std::make_shared<const std::string>(KeptInteger(json))});
+        return Value(Value::LongInteger{std::make_shared<const std::string>(KeptNumber(json))});
       }
       [[fallthrough]];
     case Json::value_t::array: {

@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "formats/json/exact_json.h"
 #include "server/http/json/api_error.h"
 #include "server/http/json/foreign_fields.h"
 
@@ -55,22 +54,20 @@ std::string_view Nearest(std::string_view name, const std::vector<std::string>& 
 namespace {
 
 // Returns what `parse` makes of a body, its error as one of the API.
-template <typename Value>
-absl::StatusOr<Value> ParseBody(std::string_view text,
-                                absl::StatusOr<Value> parse(std::string_view, const JsonLimits&)) {
+absl::StatusOr<OrderedJson> Parse(std::string_view text, decltype(ParseOrdered) parse) {
   if (text.empty())
     return FieldError("", "invalid_json", "the body is empty; a JSON object is due");
-  absl::StatusOr<Value> json = parse(text, kBodyLimits);
+  absl::StatusOr<OrderedJson> json = parse(text, kBodyLimits);
   if (json.ok()) return json;
   return FieldError("", "invalid_json", StrCat("the body: ", std::string(json.status().message())));
 }
 
 }  // namespace
 
-absl::StatusOr<Json> ParseJson(std::string_view text) { return ParseBody<Json>(text, ParseJson); }
+absl::StatusOr<OrderedJson> ParseBody(std::string_view text) { return Parse(text, ParseOrdered); }
 
-absl::StatusOr<OrderedJson> ParseOrdered(std::string_view text) {
-  return ParseBody<OrderedJson>(text, ParseExact);
+absl::StatusOr<OrderedJson> ParseBodyAsWritten(std::string_view text) {
+  return Parse(text, ParseAsWritten);
 }
 
 namespace {
@@ -91,9 +88,9 @@ void FieldTrace::Add(std::string_view path, std::string_view name) {
   names_.insert(StrCat(full, name));
 }
 
-std::optional<int32_t> AsInt32(const Json& value) {
-  if (value.is_number_float()) {
-    const double number = value.get<double>();
+std::optional<int32_t> AsInt32(const OrderedJson& value) {
+  if (value.is_number_float() || value.is_binary()) {
+    const double number = NumberOf(value);
     const bool fits = number >= INT32_MIN && number <= INT32_MAX && number == std::trunc(number);
     return fits ? std::optional(static_cast<int32_t>(number)) : std::nullopt;
   }
@@ -101,31 +98,41 @@ std::optional<int32_t> AsInt32(const Json& value) {
   return number ? std::optional(static_cast<int32_t>(*number)) : std::nullopt;
 }
 
-FieldReader::FieldReader(const Json& object, std::string path, UnknownFields unknown)
-    : object_(object), path_(std::move(path)), unknown_fields_(unknown) {
-  if (!object_.is_object()) {
+FieldReader::FieldReader(const OrderedJson& object, std::string path, UnknownFields unknown)
+    : path_(std::move(path)), unknown_fields_(unknown) {
+  if (object.is_object()) {
+    members_ = SortedMembers(object);
+  } else {
     std::string name = path_.empty() ? "the body" : path_.substr(0, path_.size() - 1);
     Fail(FieldError(path_.empty() ? "" : name, "invalid_type",
-                    StrCat(name, " is ", Describe(object_), "; allowed: an object")));
+                    StrCat(name, " is ", Describe(object), "; allowed: an object")));
   }
 }
 
-const Json* FieldReader::Find(std::string_view name) {
+const OrderedJson* FieldReader::FindMember(std::string_view name) const {
+  const auto found = std::lower_bound(
+      members_.begin(), members_.end(), name,
+      [](const OrderedMember* member, std::string_view key) { return member->first < key; });
+  const bool there =
+      found != members_.end() && (*found)->first == name && !(*found)->second.is_null();
+  return there ? &(*found)->second : nullptr;
+}
+
+const OrderedJson* FieldReader::Find(std::string_view name) {
   known_.emplace_back(name);
   if (current_trace != nullptr) current_trace->Add(path_, name);
-  if (!ok()) return nullptr;
-  return FindField(object_, name);
+  return ok() ? FindMember(name) : nullptr;
 }
 
 void FieldReader::Read(std::string_view name, bool& value) {
-  const Json* field = Find(name);
+  const OrderedJson* field = Find(name);
   if (field == nullptr) return;
   if (!field->is_boolean()) return FailValue(name, *field, "true or false");
   value = field->get<bool>();
 }
 
 void FieldReader::Read(std::string_view name, int32_t& value) {
-  const Json* field = Find(name);
+  const OrderedJson* field = Find(name);
   if (field == nullptr) return;
   const std::optional<int32_t> number = AsInt32(*field);
   if (!number) return FailValue(name, *field, "an integer of 32 bits");
@@ -135,33 +142,33 @@ void FieldReader::Read(std::string_view name, int32_t& value) {
 void FieldReader::Read(std::string_view name, std::optional<int32_t>& value) {
   int32_t number = 0;
   Read(name, number);
-  if (ok() && FindField(object_, name) != nullptr) value = number;
+  if (ok() && FindMember(name) != nullptr) value = number;
 }
 
 void FieldReader::Read(std::string_view name, float& value) {
-  const Json* field = Find(name);
+  const OrderedJson* field = Find(name);
   if (field == nullptr) return;
-  if (!field->is_number() ||
-      std::abs(field->get<double>()) > static_cast<double>(std::numeric_limits<float>::max())) {
+  if (!IsNumber(*field) ||
+      std::abs(NumberOf(*field)) > static_cast<double>(std::numeric_limits<float>::max())) {
     return FailValue(name, *field, "a number");
   }
-  value = field->get<float>();
+  value = static_cast<float>(NumberOf(*field));
 }
 
 void FieldReader::Read(std::string_view name, std::string& value) {
-  const Json* field = Find(name);
+  const OrderedJson* field = Find(name);
   if (field == nullptr) return;
   if (!field->is_string()) return FailValue(name, *field, "a string");
   value = field->get_ref<const std::string&>();
 }
 
 void FieldReader::Read(std::string_view name, std::vector<int32_t>& value) {
-  const Json* field = Find(name);
+  const OrderedJson* field = Find(name);
   if (field == nullptr) return;
   if (!field->is_array()) return FailValue(name, *field, "a list of integers");
   std::vector<int32_t> numbers;
   numbers.reserve(field->size());
-  for (const Json& item : *field) {
+  for (const OrderedJson& item : *field) {
     const std::optional<int32_t> number = AsInt32(item);
     if (!number) {
       return FailValue(StrCat(name, "[", numbers.size(), "]"), item, "an integer of 32 bits");
@@ -171,11 +178,11 @@ void FieldReader::Read(std::string_view name, std::vector<int32_t>& value) {
   value = std::move(numbers);
 }
 
-void FieldReader::Refuse(std::string_view name, const Json& neutral) {
-  const Json* field = Find(name);
+void FieldReader::Refuse(std::string_view name, const OrderedJson& neutral) {
+  const OrderedJson* field = Find(name);
   if (field == nullptr || IsOneOf(*field, neutral)) return;
   std::string allowed;
-  for (const Json& value : neutral) {
+  for (const OrderedJson& value : neutral) {
     allowed += StrCat(allowed.empty() ? " or be " : ", ", value.dump());
   }
   Fail(name, "unsupported_parameter",
@@ -191,7 +198,8 @@ void FieldReader::FailMissing(std::string_view name, std::string_view allowed) {
   Fail(name, "missing_required_parameter", StrCat(path_, name, " is missing; allowed: ", allowed));
 }
 
-void FieldReader::FailValue(std::string_view name, const Json& value, std::string_view allowed) {
+void FieldReader::FailValue(std::string_view name, const OrderedJson& value,
+                            std::string_view allowed) {
   Fail(name, "invalid_value", StrCat(path_, name, " is ", Describe(value), "; allowed: ", allowed));
 }
 
@@ -201,7 +209,8 @@ void FieldReader::Fail(absl::Status status) {
 
 absl::Status FieldReader::Finish() {
   if (!ok()) return status_;
-  for (const auto& [name, value] : object_.items()) {
+  for (const OrderedMember* member : members_) {
+    const std::string& name = member->first;
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
     if (unknown_fields_ == UnknownFields::kIgnore) {
       kLog.Debug("ignoring the unknown field ", path_, Printable(name));

@@ -12,15 +12,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "config/settings.h"
-#include "formats/json/json.h"
+#include "formats/json/exact_json.h"
 
 namespace millrace {
 
 // Parses a body, nested at most 128 deep; a prompt of a million token ids fits. InvalidArgument
 // as in formats/json/json.h, as an error of the API.
-absl::StatusOr<Json> ParseJson(std::string_view text);
-// The same, with the keys of objects in their order.
-absl::StatusOr<OrderedJson> ParseOrdered(std::string_view text);
+absl::StatusOr<OrderedJson> ParseBody(std::string_view text);
+// The same, and keeps numbers as they are written (exact_json.h): for a body with schemas, tools or
+// calls, which are passed on as text.
+absl::StatusOr<OrderedJson> ParseBodyAsWritten(std::string_view text);
 
 // Reads an object's fields. The first thing wrong is kept and everything after it is passed over,
 // so that a parser is a list of calls; Finish says what it was. A field that is null counts as
@@ -28,8 +29,12 @@ absl::StatusOr<OrderedJson> ParseOrdered(std::string_view text);
 class FieldReader {
  public:
   // `path` comes before a field's name in messages and in `param`: "messages[3].", or nothing.
-  explicit FieldReader(const Json& object, std::string path = "",
+  // `object` outlives this.
+  explicit FieldReader(const OrderedJson& object, std::string path = "",
                        UnknownFields unknown = UnknownFields::kRefuse);
+  // A Json would be copied into an object that does not.
+  explicit FieldReader(const Json& object, std::string path = "",
+                       UnknownFields unknown = UnknownFields::kRefuse) = delete;
 
   // Read a field; each leaves `value` as it is if the field is absent.
   void Read(std::string_view name, bool& value);
@@ -41,17 +46,17 @@ class FieldReader {
 
   // Returns the field itself, for what has a shape of its own; nullptr if absent. The name counts
   // as known.
-  const Json* Find(std::string_view name);
+  const OrderedJson* Find(std::string_view name);
 
   // Refuses a field unless it has one of the values of `neutral`, a JSON list, which change
   // nothing.
-  void Refuse(std::string_view name, const Json& neutral);
+  void Refuse(std::string_view name, const OrderedJson& neutral);
 
   // Notes an error found by the caller, about the field `name` ("" for the object itself).
   void Fail(std::string_view name, std::string_view code, std::string_view message);
   void FailMissing(std::string_view name, std::string_view allowed);
   // Records the error "<name> is <value>; allowed: <allowed>".
-  void FailValue(std::string_view name, const Json& value, std::string_view allowed);
+  void FailValue(std::string_view name, const OrderedJson& value, std::string_view allowed);
   void Fail(absl::Status status);
 
   bool ok() const { return status_.ok(); }
@@ -62,10 +67,11 @@ class FieldReader {
   absl::Status Finish();
 
  private:
-  template <typename Number>
-  void ReadNumber(std::string_view name, Number& value);
+  // Returns the field, or nullptr if it is absent or null.
+  const OrderedJson* FindMember(std::string_view name) const;
 
-  const Json& object_;
+  // By their keys: a hostile object has a million members, and is searched for a hundred fields.
+  std::vector<const OrderedMember*> members_;
   const std::string path_;
   const UnknownFields unknown_fields_;
   std::vector<std::string> known_;  // names may be read out of the request
@@ -92,7 +98,7 @@ class FieldTrace {
 
 // Returns an integer that fits `int32_t`, which may be written as 3.0: JSON has one kind of number,
 // and some clients write all of them so. Nothing for anything else.
-std::optional<int32_t> AsInt32(const Json& value);
+std::optional<int32_t> AsInt32(const OrderedJson& value);
 
 }  // namespace millrace
 

@@ -56,15 +56,16 @@ TEST(JsonWriterTest, LogprobsAreFiniteAndReadBackTheSame) {
   for (float value : {-0.1f, -1e-30f, -123.456f}) EXPECT_EQ(std::stof(written(value)), value);
 }
 
-TEST(ParseJsonTest, ReadsEveryKindOfValue) {
-  const auto json = ParseJson(R"({"a": [1, -2, 3.5, true, null, "é", {}], "b": {"c": []}})");
+TEST(ParseBodyTest, ReadsEveryKindOfValue) {
+  const auto json = ParseBody(R"({"a": [1, -2, 3.5, true, null, "é", {}], "b": {"c": []}})");
   ASSERT_TRUE(json.ok()) << json.status();
-  EXPECT_EQ(*json, Json::parse(R"({"a": [1, -2, 3.5, true, null, "é", {}], "b": {"c": []}})"));
-  EXPECT_EQ(*ParseJson(" 7 "), 7);
+  EXPECT_EQ(*json,
+            OrderedJson::parse(R"({"a": [1, -2, 3.5, true, null, "é", {}], "b": {"c": []}})"));
+  EXPECT_EQ(*ParseBody(" 7 "), 7);
 }
 
 std::string ParseError(std::string_view text) {
-  const auto json = ParseJson(text);
+  const auto json = ParseBody(text);
   EXPECT_FALSE(json.ok()) << text.substr(0, 100);
   const ApiError error = ErrorFromStatus(json.status());
   EXPECT_EQ(error.status, 400);
@@ -73,7 +74,7 @@ std::string ParseError(std::string_view text) {
   return error.message;
 }
 
-TEST(ParseJsonTest, RefusesWhatIsNotJson) {
+TEST(ParseBodyTest, RefusesWhatIsNotJson) {
   for (std::string_view text :
        {"", " ", "{", "{\"a\":}", "[1,]", "{'a':1}", "{\"a\":1} x", "nul", "01", "\"\\ud800\"",
         "\"\xff\"", "\"\x01\"", "1e999", "// c\n{}", "NaN", "{\"a\":1,}", "\"unfinished"}) {
@@ -81,17 +82,17 @@ TEST(ParseJsonTest, RefusesWhatIsNotJson) {
   }
 }
 
-TEST(ParseJsonTest, RefusesAKeyThatComesTwice) {
+TEST(ParseBodyTest, RefusesAKeyThatComesTwice) {
   EXPECT_THAT(ParseError(R"({"max_tokens": 1, "max_tokens": 1000000})"),
               HasSubstr("\"max_tokens\" comes twice"));
-  EXPECT_TRUE(ParseJson(R"([{"a": 1}, {"a": 2}])").ok());
+  EXPECT_TRUE(ParseBody(R"([{"a": 1}, {"a": 2}])").ok());
 }
 
-TEST(ParseJsonTest, BoundsDepthAndNumberOfValues) {
+TEST(ParseBodyTest, BoundsDepthAndNumberOfValues) {
   const auto nested = [](size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
   };
-  EXPECT_TRUE(ParseJson(nested(128)).ok());
+  EXPECT_TRUE(ParseBody(nested(128)).ok());
   EXPECT_THAT(ParseError(nested(129)), HasSubstr("nested"));
   ParseError(nested(1'000'000));
   std::string objects;
@@ -103,7 +104,7 @@ TEST(ParseJsonTest, BoundsDepthAndNumberOfValues) {
 }
 
 TEST(FieldReaderTest, KeepsTheFirstErrorAndNamesTheField) {
-  const Json object = Json::parse(R"({"a": "x", "b": "y"})");
+  const OrderedJson object = OrderedJson::parse(R"({"a": "x", "b": "y"})");
   FieldReader fields(object, "outer.");
   int32_t a = 5;
   bool b = true;
@@ -117,7 +118,7 @@ TEST(FieldReaderTest, KeepsTheFirstErrorAndNamesTheField) {
 
 TEST(FieldReaderTest, SuggestsWhatAnUnknownFieldMayHaveMeant) {
   const auto finish = [](std::string_view text) {
-    const Json object = Json::parse(text);
+    const OrderedJson object = OrderedJson::parse(text);
     FieldReader fields(object);
     for (std::string_view name : {"temperature", "top_p", "n"}) fields.Find(name);
     return std::string(fields.Finish().message());
@@ -130,8 +131,63 @@ TEST(FieldReaderTest, SuggestsWhatAnUnknownFieldMayHaveMeant) {
   EXPECT_EQ(finish(StrCat("{\"", std::string(100'000, 'x'), "\": 1}")).size(), 83u + 21u);
 }
 
+// The first in the order of names, wherever it stands.
+TEST(FieldReaderTest, NamesTheSameUnknownFieldWhateverTheOrder) {
+  for (std::string_view text : {R"({"y": 1, "x": 1, "n": 1})", R"({"n": 1, "x": 1, "y": 1})"}) {
+    const OrderedJson object = *ParseBody(text);
+    FieldReader fields(object);
+    EXPECT_NE(fields.Find("n"), nullptr);
+    EXPECT_EQ(ErrorFromStatus(fields.Finish()).param, "x");
+  }
+}
+
+TEST(FieldReaderTest, ReadsNumbersThatAreKeptAsTheyAreWritten) {
+  const OrderedJson object = *ParseBodyAsWritten(
+      R"({"f": 0.70, "i": 3.00, "e": 1e1, "list": [1.0, 2.00], "long": 100000000000000000000,
+          "neutral": 1.00, "other": 1.50})");
+  FieldReader fields(object);
+  float f = 0;
+  int32_t i = 0;
+  std::optional<int32_t> e;
+  std::vector<int32_t> list;
+  fields.Read("f", f);
+  fields.Read("i", i);
+  fields.Read("e", e);
+  fields.Read("list", list);
+  fields.Refuse("neutral", OrderedJson::array({1}));
+  EXPECT_TRUE(fields.ok());
+  EXPECT_EQ(f, 0.7f);
+  EXPECT_EQ(i, 3);
+  EXPECT_EQ(e, 10);
+  EXPECT_EQ(list, std::vector<int32_t>({1, 2}));
+  const auto refusal = [&](auto refuse) {
+    FieldReader again(object);
+    refuse(again);
+    return std::string(again.Finish().message());
+  };
+  EXPECT_EQ(refusal([](FieldReader& r) { r.Refuse("other", OrderedJson::array({1})); }),
+            "other is 1.5, which this server does not support; it may be left out or be 1");
+  EXPECT_EQ(refusal([&](FieldReader& r) { r.Read("long", i); }),
+            "long is 1e+20; allowed: an integer of 32 bits");
+}
+
+// Looked for one by one, a hundred fields among these would take seconds.
+TEST(FieldReaderTest, FindsFieldsAmongManyOthers) {
+  std::string text = "{";
+  for (int i = 0; i < 500'000; ++i) text += StrCat("\"", i, "\":0,");
+  const absl::StatusOr<OrderedJson> object = ParseBody(text + R"("x":null,"n":7})");
+  ASSERT_TRUE(object.ok()) << object.status();
+  FieldReader fields(*object);
+  int32_t n = 0;
+  fields.Read("n", n);
+  EXPECT_EQ(n, 7);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(fields.Find(StrCat("field ", i)), nullptr);
+  EXPECT_EQ(fields.Find("x"), nullptr);
+  EXPECT_EQ(ErrorFromStatus(fields.Finish()).param, "0");
+}
+
 TEST(FieldReaderTest, IntegersMustFit) {
-  const auto read = [](std::string_view value) { return AsInt32(Json::parse(value)); };
+  const auto read = [](std::string_view value) { return AsInt32(OrderedJson::parse(value)); };
   EXPECT_EQ(read("2147483647"), 2147483647);
   EXPECT_EQ(read("-2147483648"), std::numeric_limits<int32_t>::min());
   EXPECT_EQ(read("-3.0"), -3);  // JSON has one kind of number

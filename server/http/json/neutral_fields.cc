@@ -136,14 +136,15 @@ constexpr NeutralField kFields[] = {
 
 struct ParsedField {
   const NeutralField* field;
-  Json listed;
+  OrderedJson listed;
 };
 
 const std::vector<ParsedField>& Table() {
   static const auto& table = *new std::vector<ParsedField>([] {
     std::vector<ParsedField> parsed;
     for (const NeutralField& field : kFields) {
-      parsed.push_back({&field, field.listed.empty() ? Json() : Json::parse(field.listed)});
+      parsed.push_back(
+          {&field, field.listed.empty() ? OrderedJson() : OrderedJson::parse(field.listed)});
     }
     return parsed;
   }());
@@ -151,25 +152,25 @@ const std::vector<ParsedField>& Table() {
 }
 
 void CheckStringPairs(FieldReader& fields, std::string_view name) {
-  const Json* value = fields.Find(name);
+  const OrderedJson* value = fields.Find(name);
   if (value == nullptr) return;
   const bool pairs =
       value->is_object() && value->size() <= kMostPairs &&
-      std::all_of(value->begin(), value->end(), [](const Json& v) { return v.is_string(); });
+      std::all_of(value->begin(), value->end(), [](const OrderedJson& v) { return v.is_string(); });
   if (!pairs) fields.FailValue(name, *value, "at most 16 pairs of strings");
 }
 
 void CheckObject(FieldReader& fields, std::string_view name) {
-  const Json* value = fields.Find(name);
+  const OrderedJson* value = fields.Find(name);
   if (value != nullptr && !value->is_object()) fields.FailValue(name, *value, "an object");
 }
 
 void CheckObjects(FieldReader& fields, std::string_view name) {
-  const Json* value = fields.Find(name);
+  const OrderedJson* value = fields.Find(name);
   if (value == nullptr) return;
   const bool objects =
       value->is_array() &&
-      std::all_of(value->begin(), value->end(), [](const Json& v) { return v.is_object(); });
+      std::all_of(value->begin(), value->end(), [](const OrderedJson& v) { return v.is_object(); });
   if (!objects) fields.FailValue(name, *value, "a list of objects");
 }
 

@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-absl::Status BadElement(const std::string& name, size_t index, const Json& value,
+absl::Status BadElement(const std::string& name, size_t index, const OrderedJson& value,
                         std::string_view allowed) {
   return absl::InvalidArgumentError(
       StrCat(name, "[", index, "] is ", Describe(value), "; allowed: ", allowed));
@@ -31,14 +31,14 @@ class ElementReader {
   ElementReader(std::string name, std::optional<DataType> type, std::string* data)
       : name_(std::move(name)), type_(type), data_(*data) {}
 
-  absl::Status Read(const Json& value) {
+  absl::Status Read(const OrderedJson& value) {
     if (!value.is_array()) return Append(value);
-    for (const Json& item : value) MILLRACE_RETURN_IF_ERROR(Read(item));
+    for (const OrderedJson& item : value) MILLRACE_RETURN_IF_ERROR(Read(item));
     return absl::OkStatus();
   }
 
  private:
-  absl::Status Append(const Json& value) {
+  absl::Status Append(const OrderedJson& value) {
     const size_t index = count_++;
     if (!type_.has_value()) {
       if (!value.is_string()) return BadElement(name_, index, value, "a string");
@@ -73,7 +73,7 @@ class ElementReader {
   }
 
   template <typename Number>
-  absl::Status AppendInteger(const Json& value, size_t index) {
+  absl::Status AppendInteger(const OrderedJson& value, size_t index) {
     // NOLINTNEXTLINE(bugprone-signed-char-misuse): a number of 8 bits, not a character.
     constexpr auto kMin = static_cast<int64_t>(std::numeric_limits<Number>::min());
     constexpr auto kMax = static_cast<int64_t>(std::numeric_limits<Number>::max());
@@ -85,7 +85,7 @@ class ElementReader {
   }
 
   template <typename Number>
-  absl::Status AppendFloat(const Json& value, size_t index) {
+  absl::Status AppendFloat(const OrderedJson& value, size_t index) {
     if (!value.is_number()) return BadElement(name_, index, value, "a number");
     const auto number = static_cast<Number>(value.get<double>());
     data_.append(reinterpret_cast<const char*>(&number), sizeof(number));
@@ -125,8 +125,8 @@ void AppendAll(std::string& out, const std::string& data) {
 
 }  // namespace
 
-absl::Status ReadElements(const std::string& name, const std::string& datatype, const Json& json,
-                          std::string* data) {
+absl::Status ReadElements(const std::string& name, const std::string& datatype,
+                          const OrderedJson& json, std::string* data) {
   const std::optional<DataType> type = FindDataType(datatype);
   if (!type.has_value() && datatype != kBytesType) {
     const std::string tensor = name.substr(0, name.rfind('.'));

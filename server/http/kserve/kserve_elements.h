@@ -12,8 +12,8 @@ namespace millrace {
 
 // Appends the elements of the list `json`, in which lists may be nested, as WireTensor::data has
 // them. `name` is the list's own, "inputs[0].data". InvalidArgument names the element or the type.
-absl::Status ReadElements(const std::string& name, const std::string& datatype, const Json& json,
-                          std::string* data);
+absl::Status ReadElements(const std::string& name, const std::string& datatype,
+                          const OrderedJson& json, std::string* data);
 
 // Appends a tensor's elements, separated by commas. A number that JSON does not have is null.
 // InvalidArgument for a type that JSON does not have.

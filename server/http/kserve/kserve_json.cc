@@ -17,10 +17,10 @@ constexpr char kLengthHeader[] = "Inference-Header-Content-Length";
 
 void ReadShape(FieldReader& fields, std::vector<int64_t>& shape) {
   constexpr std::string_view kAllowed = "a list of whole numbers from 0";
-  const Json* list = fields.Find("shape");
+  const OrderedJson* list = fields.Find("shape");
   if (list == nullptr) return fields.FailMissing("shape", kAllowed);
   if (!list->is_array()) return fields.FailValue("shape", *list, kAllowed);
-  for (const Json& size : *list) {
+  for (const OrderedJson& size : *list) {
     const std::optional<int64_t> whole = AsInteger(size, 0, std::numeric_limits<int64_t>::max());
     if (!whole.has_value()) return fields.FailValue("shape", *list, kAllowed);
     shape.push_back(*whole);
@@ -30,7 +30,7 @@ void ReadShape(FieldReader& fields, std::vector<int64_t>& shape) {
 // Returns the size of a tensor in binary; nothing if it has none.
 std::optional<uint64_t> ReadBinarySize(FieldReader& fields, const std::string& name,
                                        UnknownFields unknown) {
-  const Json* object = fields.Find("parameters");
+  const OrderedJson* object = fields.Find("parameters");
   if (object == nullptr) return std::nullopt;
   if (!object->is_object()) {
     fields.FailValue("parameters", *object, "an object");
@@ -38,7 +38,7 @@ std::optional<uint64_t> ReadBinarySize(FieldReader& fields, const std::string& n
   }
   FieldReader parameters(*object, name + "parameters.", unknown);
   std::optional<uint64_t> size;
-  if (const Json* value = parameters.Find(kBinarySize)) {
+  if (const OrderedJson* value = parameters.Find(kBinarySize)) {
     const std::optional<int64_t> whole = AsInteger(*value, 0, std::numeric_limits<int64_t>::max());
     if (whole.has_value()) {
       size = static_cast<uint64_t>(*whole);
@@ -51,8 +51,8 @@ std::optional<uint64_t> ReadBinarySize(FieldReader& fields, const std::string& n
 }
 
 // `binary` is what of the body is left behind the JSON.
-absl::StatusOr<WireTensor> ReadInput(const Json& json, size_t index, std::string_view& binary,
-                                     UnknownFields unknown) {
+absl::StatusOr<WireTensor> ReadInput(const OrderedJson& json, size_t index,
+                                     std::string_view& binary, UnknownFields unknown) {
   const std::string path = StrCat("inputs[", index, "].");
   FieldReader fields(json, path, unknown);
   WireTensor input;
@@ -60,7 +60,7 @@ absl::StatusOr<WireTensor> ReadInput(const Json& json, size_t index, std::string
   fields.Read("datatype", input.datatype);
   ReadShape(fields, input.shape);
   const std::optional<uint64_t> size = ReadBinarySize(fields, path, unknown);
-  const Json* const data = fields.Find("data");
+  const OrderedJson* const data = fields.Find("data");
   if (!size.has_value() && data == nullptr) {
     fields.FailMissing("data", StrCat("a list of elements, or parameters.", kBinarySize));
   } else if (size.has_value() && data != nullptr) {
@@ -86,12 +86,12 @@ absl::StatusOr<WireTensor> ReadInput(const Json& json, size_t index, std::string
 
 absl::Status ReadInputs(FieldReader& fields, std::string_view binary, UnknownFields unknown,
                         std::vector<WireTensor>& inputs) {
-  const Json* list = fields.Find("inputs");
+  const OrderedJson* list = fields.Find("inputs");
   if (list == nullptr || !list->is_array()) {
     fields.FailMissing("inputs", "a list of tensors");
     return absl::OkStatus();
   }
-  for (const Json& json : *list) {
+  for (const OrderedJson& json : *list) {
     if (!json.is_object()) {
       fields.FailValue(StrCat("inputs[", inputs.size(), "]"), json, "an object");
       return absl::OkStatus();
@@ -112,12 +112,12 @@ void ReadOptionalBool(FieldReader& fields, std::string_view name, std::optional<
   value = read;
 }
 
-absl::Status ReadOutput(const Json& json, UnknownFields unknown, KserveRequest& request) {
+absl::Status ReadOutput(const OrderedJson& json, UnknownFields unknown, KserveRequest& request) {
   const std::string path = StrCat("outputs[", request.query.outputs.size(), "].");
   FieldReader fields(json, path, unknown);
   std::optional<bool>& binary = request.binary.emplace_back();
   fields.Read("name", request.query.outputs.emplace_back());
-  const Json* object = fields.Find("parameters");
+  const OrderedJson* object = fields.Find("parameters");
   if (object != nullptr && !object->is_object()) {
     fields.FailValue("parameters", *object, "an object");
   } else if (object != nullptr) {
@@ -129,10 +129,10 @@ absl::Status ReadOutput(const Json& json, UnknownFields unknown, KserveRequest& 
 }
 
 void ReadOutputs(FieldReader& fields, UnknownFields unknown, KserveRequest& request) {
-  const Json* list = fields.Find("outputs");
+  const OrderedJson* list = fields.Find("outputs");
   if (list == nullptr) return;
   if (!list->is_array()) return fields.FailValue("outputs", *list, "a list of objects");
-  for (const Json& json : *list) {
+  for (const OrderedJson& json : *list) {
     if (!json.is_object()) return fields.FailValue("outputs", json, "a list of objects");
     if (absl::Status status = ReadOutput(json, unknown, request); !status.ok()) {
       return fields.Fail(std::move(status));
@@ -141,10 +141,11 @@ void ReadOutputs(FieldReader& fields, UnknownFields unknown, KserveRequest& requ
 }
 
 void ReadParameters(FieldReader& fields, KserveRequest& request) {
-  const Json* object = fields.Find("parameters");
+  const OrderedJson* object = fields.Find("parameters");
   if (object == nullptr) return;
   if (!object->is_object()) return fields.FailValue("parameters", *object, "an object");
-  for (const auto& [name, value] : object->items()) {
+  for (const OrderedMember* member : SortedMembers(*object)) {
+    const auto& [name, value] = *member;
     if (name == "binary_data_output") {
       if (!value.is_boolean()) {
         return fields.FailValue("parameters.binary_data_output", value, "true or false");
@@ -195,7 +196,7 @@ absl::StatusOr<KserveRequest> ParseKserveRequest(std::string_view body,
         StrCat(kLengthHeader, " is ", *json_length, "; allowed: at most the body's ", body.size()));
   }
   const std::string_view text = body.substr(0, json_length.value_or(body.size()));
-  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson json, ParseBody(text));
   FieldReader fields(json, "", unknown);
   KserveRequest request;
   fields.Read("id", request.id);

@@ -27,7 +27,7 @@ bool ReadNeeded(FieldReader& fields, std::string_view name, std::string_view all
 // A string, or a list of text blocks, which are joined by line feeds.
 void ReadSystemText(FieldReader& fields, std::string_view name, const std::string& path,
                     ChatMessage& read) {
-  const Json* field = fields.Find(name);
+  const OrderedJson* field = fields.Find(name);
   if (field == nullptr) return;
   if (field->is_string()) {
     read.content = field->get<std::string>();
@@ -45,7 +45,7 @@ void ReadSystemText(FieldReader& fields, std::string_view name, const std::strin
     }
     ReadNeeded(block, "text", "a string", part);
     SkipCacheControl(block);
-    block.Refuse("citations", Json::array({Json::array()}));
+    block.Refuse("citations", OrderedJson::array({OrderedJson::array()}));
     fields.Fail(block.Finish());
     read.content += StrCat(i > 0 ? "\n" : "", part);
     read.part_sizes.push_back(part.size());
@@ -59,16 +59,16 @@ struct Turn {
   std::vector<ChatMessage> results;  // of tools, which come before the message
 };
 
-void ReadToolUse(FieldReader& block, const OrderedJson& ordered, Turn& turn) {
+void ReadToolUse(FieldReader& block, Turn& turn) {
   ToolCall call;
   ReadNeeded(block, "id", "a string", call.id);
   ReadNeeded(block, "name", "a string", call.name);
   block.Find("caller");  // which made the call where code calls tools: nothing that it says
-  const Json* input = block.Find("input");
+  const OrderedJson* input = block.Find("input");
   if (input == nullptr || !input->is_object()) {
-    return block.FailValue("input", input == nullptr ? Json() : *input, "an object");
+    return block.FailValue("input", input == nullptr ? OrderedJson() : *input, "an object");
   }
-  call.arguments = DumpExact(ordered["input"]);
+  call.arguments = DumpExact(*input);
   turn.message.tool_calls.push_back(std::move(call));
 }
 
@@ -85,8 +85,7 @@ void ReadToolResult(FieldReader& block, const std::string& path, Turn& turn) {
   turn.results.push_back(std::move(result));
 }
 
-void ReadBlock(FieldReader& block, const std::string& path, const OrderedJson& ordered,
-               Turn& turn) {
+void ReadBlock(FieldReader& block, const std::string& path, Turn& turn) {
   const bool assistant = turn.message.role == "assistant";
   const std::string allowed =
       assistant ? "text, tool_use, thinking, redacted_thinking" : "text, tool_result";
@@ -96,11 +95,11 @@ void ReadBlock(FieldReader& block, const std::string& path, const OrderedJson& o
   if (type == "text") {
     std::string text;
     ReadNeeded(block, "text", "a string", text);
-    block.Refuse("citations", Json::array({Json::array()}));
+    block.Refuse("citations", OrderedJson::array({OrderedJson::array()}));
     turn.message.content += StrCat(std::exchange(turn.has_text, true) ? "\n" : "", text);
     turn.message.part_sizes.push_back(text.size());
   } else if (type == "tool_use" && assistant) {
-    ReadToolUse(block, ordered, turn);
+    ReadToolUse(block, turn);
   } else if (type == "thinking" && assistant) {
     std::string signature;  // ours are empty
     block.Read("signature", signature);
@@ -118,8 +117,7 @@ void ReadBlock(FieldReader& block, const std::string& path, const OrderedJson& o
   }
 }
 
-void ReadTurn(FieldReader& message, const std::string& path, const OrderedJson& ordered,
-              std::vector<ChatMessage>& messages) {
+void ReadTurn(FieldReader& message, const std::string& path, std::vector<ChatMessage>& messages) {
   Turn turn;
   constexpr std::string_view kRoles = "user, assistant, system";
   std::string& role = turn.message.role;
@@ -132,7 +130,7 @@ void ReadTurn(FieldReader& message, const std::string& path, const OrderedJson& 
     ReadSystemText(message, "content", path, turn.message);
     return messages.push_back(std::move(turn.message));
   }
-  const Json* content = message.Find("content");
+  const OrderedJson* content = message.Find("content");
   if (content == nullptr) return message.FailMissing("content", "a string or a list of blocks");
   if (content->is_string()) {
     turn.message.content = content->get<std::string>();
@@ -143,7 +141,7 @@ void ReadTurn(FieldReader& message, const std::string& path, const OrderedJson& 
     for (size_t i = 0; i < content->size() && message.ok(); ++i) {
       const std::string of_block = StrCat(path, "content[", i, "].");
       FieldReader block((*content)[i], of_block, message.unknown_fields());
-      ReadBlock(block, of_block, ordered["content"][i], turn);
+      ReadBlock(block, of_block, turn);
       message.Fail(block.Finish());
     }
   }
@@ -151,11 +149,11 @@ void ReadTurn(FieldReader& message, const std::string& path, const OrderedJson& 
   if (turn.has_text || role == "assistant") messages.push_back(std::move(turn.message));
 }
 
-void ReadTurns(FieldReader& fields, const OrderedJson& ordered, Chat& chat) {
+void ReadTurns(FieldReader& fields, Chat& chat) {
   ChatMessage system{.role = "system"};
   ReadSystemText(fields, "system", "", system);
   if (!system.content.empty()) chat.messages.push_back(std::move(system));
-  const Json* list = fields.Find("messages");
+  const OrderedJson* list = fields.Find("messages");
   if (list == nullptr) return fields.FailMissing("messages", "a non-empty list of messages");
   if (!list->is_array() || list->empty()) {
     return fields.FailValue("messages", *list, "a non-empty list of messages");
@@ -163,7 +161,7 @@ void ReadTurns(FieldReader& fields, const OrderedJson& ordered, Chat& chat) {
   for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
     const std::string path = StrCat("messages[", i, "].");
     FieldReader message((*list)[i], path, fields.unknown_fields());
-    ReadTurn(message, path, ordered["messages"][i], chat.messages);
+    ReadTurn(message, path, chat.messages);
     fields.Fail(message.Finish());
   }
   if (!fields.ok() || chat.messages.back().role != "assistant") return;
@@ -182,32 +180,33 @@ bool IsServerTool(std::string_view type) {
 }
 
 // Returns the examples of a tool's input as a part of its description.
-std::string ReadExamples(FieldReader& tool, const OrderedJson& ordered) {
+std::string ReadExamples(FieldReader& tool) {
   std::string text;
-  const Json* field = tool.Find("input_examples");
+  const OrderedJson* field = tool.Find("input_examples");
   if (field == nullptr) return text;
-  const auto is_object = [](const Json& example) { return example.is_object(); };
+  const auto is_object = [](const OrderedJson& example) { return example.is_object(); };
   if (!field->is_array() || !std::all_of(field->begin(), field->end(), is_object)) {
     tool.FailValue("input_examples", *field, "a list of objects");
     return text;
   }
-  for (const OrderedJson& example : ordered["input_examples"]) {
+  for (const OrderedJson& example : *field) {
     text += StrCat(text.empty() ? "Examples of the input:" : "", "\n", DumpExact(example));
   }
   return text;
 }
 
 // Anthropic's tools as OpenAI's.
-OrderedJson ReadMessagesTools(FieldReader& fields, const OrderedJson& ordered) {
+OrderedJson ReadMessagesTools(FieldReader& fields) {
   OrderedJson tools = OrderedJson::array();
-  const Json* list = fields.Find("tools");
+  const OrderedJson* list = fields.Find("tools");
   if (list == nullptr) return tools;
   if (!list->is_array() || list->size() > kMaxTools) {
     fields.FailValue("tools", *list, StrCat("a list of at most ", kMaxTools, " tools"));
     return tools;
   }
   for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
-    FieldReader tool((*list)[i], StrCat("tools[", i, "]."), fields.unknown_fields());
+    const OrderedJson& from = (*list)[i];
+    FieldReader tool(from, StrCat("tools[", i, "]."), fields.unknown_fields());
     std::string type = "custom";
     tool.Read("type", type);
     if (tool.ok() && IsServerTool(type)) continue;
@@ -218,14 +217,13 @@ OrderedJson ReadMessagesTools(FieldReader& fields, const OrderedJson& ordered) {
     }
     SkipCacheControl(tool);
     CheckFunction(tool, "input_schema");
-    tool.Refuse("eager_input_streaming", Json::array({true, false}));
+    tool.Refuse("eager_input_streaming", OrderedJson::array({true, false}));
     bool deferred = false;  // no tool is: the model is shown all of them
     tool.Read("defer_loading", deferred);
     tool.Find("allowed_callers");  // the model's calls are the only ones
-    const std::string examples = ReadExamples(tool, ordered["tools"][i]);
+    const std::string examples = ReadExamples(tool);
     fields.Fail(tool.Finish());
     if (!fields.ok()) break;
-    OrderedJson from = ordered["tools"][i];
     OrderedJson function = {{"name", from["name"]}};
     std::string description = from.value("description", OrderedJson()).is_string()
                                   ? from["description"].get<std::string>()
@@ -241,7 +239,7 @@ OrderedJson ReadMessagesTools(FieldReader& fields, const OrderedJson& ordered) {
 
 ToolChoice ReadMessagesChoice(FieldReader& fields, bool& parallel) {
   ToolChoice choice;
-  const Json* field = fields.Find("tool_choice");
+  const OrderedJson* field = fields.Find("tool_choice");
   if (field == nullptr) return choice;
   FieldReader reader(*field, "tool_choice.", fields.unknown_fields());
   std::string type;
@@ -276,7 +274,7 @@ void ReadBudget(FieldReader& thinking, bool wanted, GenerateRequest& options) {
 }
 
 void ReadThinking(FieldReader& fields, Chat& chat, ApiRequest& request) {
-  const Json* field = fields.Find("thinking");
+  const OrderedJson* field = fields.Find("thinking");
   if (field == nullptr) return;
   FieldReader thinking(*field, "thinking.", fields.unknown_fields());
   std::string type;
@@ -312,8 +310,8 @@ void ReadMessagesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiRe
 
 // Holds the answer to the JSON schema of a format: {"type": "json_schema", "schema": {…}}.
 void ReadOutputFormat(FieldReader& fields, std::string_view name, const std::string& path,
-                      const OrderedJson& ordered, GenerateRequest& request) {
-  const Json* field = fields.Find(name);
+                      GenerateRequest& request) {
+  const OrderedJson* field = fields.Find(name);
   if (field == nullptr || !fields.ok()) return;
   const std::string full = StrCat(path, name);
   if (request.grammar) {
@@ -324,34 +322,32 @@ void ReadOutputFormat(FieldReader& fields, std::string_view name, const std::str
   if (ReadNeeded(format, "type", "json_schema", type) && type != "json_schema") {
     format.FailValue("type", type, "json_schema");
   }
-  const Json* schema = format.Find("schema");
+  const OrderedJson* schema = format.Find("schema");
   if (schema == nullptr) {
     format.FailMissing("schema", "a JSON schema");
   } else if (!schema->is_object()) {
     format.FailValue("schema", *schema, "a JSON schema");
   } else if (format.ok()) {
     // Anthropic's formats are always strict.
-    request.grammar = GrammarSpec{.kind = GrammarSpec::Kind::kJsonSchema,
-                                  .text = DumpExact(ordered[name]["schema"]),
-                                  .closed = true};
+    request.grammar = GrammarSpec{
+        .kind = GrammarSpec::Kind::kJsonSchema, .text = DumpExact(*schema), .closed = true};
     request.grammar_field = full;
   }
   fields.Fail(format.Finish());
 }
 
-void ReadOutput(FieldReader& fields, const OrderedJson& ordered, Chat& chat,
-                GenerateRequest& request) {
-  if (const Json* field = fields.Find("output_config")) {
+void ReadOutput(FieldReader& fields, Chat& chat, GenerateRequest& request) {
+  if (const OrderedJson* field = fields.Find("output_config")) {
     FieldReader config(*field, "output_config.", fields.unknown_fields());
-    ReadOutputFormat(config, "format", "output_config.", ordered["output_config"], request);
+    ReadOutputFormat(config, "format", "output_config.", request);
     // Without thoughts there is none to take pains with.
     const bool disabled = chat.reasoning_effort == "none";
     ReadEffort(config, "effort", chat);
     if (disabled) chat.reasoning_effort = "none";
-    config.Refuse("task_budget", Json::array());
+    config.Refuse("task_budget", OrderedJson::array());
     fields.Fail(config.Finish());
   }
-  ReadOutputFormat(fields, "output_format", "", ordered, request);  // its name in betas
+  ReadOutputFormat(fields, "output_format", "", request);  // its name in betas
 }
 
 }  // namespace
@@ -359,22 +355,21 @@ void ReadOutput(FieldReader& fields, const OrderedJson& ordered, Chat& chat,
 absl::StatusOr<ApiRequest> ParseMessagesRequest(std::string_view body, bool count,
                                                 const DefaultsOf& defaults, UnknownFields unknown,
                                                 bool auto_tool_choice) {
-  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
-  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson ordered, ParseOrdered(body));
+  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson json, ParseBodyAsWritten(body));
   FieldReader fields(json, "", unknown);
   ApiRequest request;
   request.kind = ApiKind::kChat;
   ReadModel(fields, request.model);
   Chat chat;
-  ReadTurns(fields, ordered, chat);
-  OrderedJson tools = ReadMessagesTools(fields, ordered);
+  ReadTurns(fields, chat);
+  OrderedJson tools = ReadMessagesTools(fields);
   const ToolChoice choice = ReadMessagesChoice(fields, request.options.parallel_tool_calls);
   if (fields.ok()) {
     fields.Fail(
         ApplyTools(std::move(tools), choice, auto_tool_choice || count, chat, request.options));
   }
   ReadThinking(fields, chat, request);
-  ReadOutput(fields, ordered, chat, request.options);
+  ReadOutput(fields, chat, request.options);
   request.options.parse_reasoning = true;
   SkipCacheControl(fields);
   CheckNeutralFields(fields, kMessagesEndpoint);

@@ -39,7 +39,7 @@ void ReadGrammar(FieldReader& grammar, const std::string& name, std::string& des
 
 void ReadTextFormat(FieldReader& tool, const std::string& path, GrammarPlace place,
                     const std::string& name, std::string& description, TextTools& texts) {
-  const Json* field = tool.Find("format");
+  const OrderedJson* field = tool.Find("format");
   if (field == nullptr) return;
   constexpr std::string_view kTypes = "text, grammar";
   FieldReader format(*field, path + "format.", tool.unknown_fields());
@@ -49,7 +49,7 @@ void ReadTextFormat(FieldReader& tool, const std::string& path, GrammarPlace pla
   if (format.ok() && type == "grammar" && place == GrammarPlace::kFormat) {
     ReadGrammar(format, name, description, texts);
   } else if (format.ok() && type == "grammar") {
-    const Json* inner = format.Find("grammar");
+    const OrderedJson* inner = format.Find("grammar");
     if (inner == nullptr) {
       format.FailMissing("grammar", "an object with syntax and definition");
     } else {
@@ -193,7 +193,7 @@ void ArgumentTexts::Flush(std::vector<ToolCallDelta>& calls) {
   std::string text;
   if (state_ == State::kWhole) {
     text = raw_;
-    const absl::StatusOr<OrderedJson> json = ParseExact(raw_, kArguments);
+    const absl::StatusOr<OrderedJson> json = ParseAsWritten(raw_, kArguments);
     if (json.ok() && json->is_object()) {
       if (json->empty()) text.clear();
       if (const auto input = json->find(std::string(kTextArgument)); input != json->end()) {

@@ -57,6 +57,7 @@ TEST(ArgumentTextsTest, TheTextIsWhatTheArgumentsSayInAnyPieces) {
            // Other shapes.
            {R"({"why": "x", "input": "y\n"})", "y\n"},
            {R"({"input": 5})", "5"},
+           {R"({"input": 1.50})", "1.50"},
            {R"({"input": 123456789012345678901234567890})", "123456789012345678901234567890"},
            {R"({"input": [-99999999999999999999]})", "[-99999999999999999999]"},
            {R"({"input": {"a": [1]}})", R"({"a":[1]})"},

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "formats/json/exact_json.h"
 #include "server/http/openai/custom_tools.h"
 
 namespace millrace {
@@ -19,22 +18,6 @@ constexpr std::string_view kRoles = "system, developer, user, assistant, tool";
 // the first.
 constexpr size_t kMaxKwargsValues = 256;
 constexpr size_t kMaxKwargsBytes = 64 << 10;
-
-// The request's body with the members of objects in their order, which is read when it is needed.
-class OrderedBody {
- public:
-  explicit OrderedBody(std::string_view body) : body_(body) {}
-
-  // Returns the value there, as text. The body has been read before, and has it.
-  std::string Text(const OrderedJson::json_pointer& place) {
-    if (!read_) read_ = ParseOrdered(body_).value_or(OrderedJson());
-    return DumpExact(read_->at(place));
-  }
-
- private:
-  std::string_view body_;
-  std::optional<OrderedJson> read_;
-};
 
 bool ReadRequired(FieldReader& fields, std::string_view name, std::string_view allowed,
                   std::string& value) {
@@ -66,7 +49,7 @@ void ReadPart(FieldReader& part, ChatMessage& message) {
 void ReadContent(FieldReader& message, const std::string& path, ChatMessage& read) {
   constexpr std::string_view kAllowed =
       "a string, or a non-empty list of {\"type\": \"text\"} parts";
-  const Json* field = message.Find("content");
+  const OrderedJson* field = message.Find("content");
   if (field == nullptr) return message.FailMissing("content", kAllowed);
   if (field->is_string()) {
     read.content = field->get<std::string>();
@@ -82,15 +65,14 @@ void ReadContent(FieldReader& message, const std::string& path, ChatMessage& rea
 }
 
 // Arguments are JSON text. Some clients send the object itself, and nothing for none.
-void ReadArguments(FieldReader& function, OrderedBody& body, const OrderedJson::json_pointer& place,
-                   std::string& arguments) {
-  const Json* field = function.Find("arguments");
+void ReadArguments(FieldReader& function, std::string& arguments) {
+  const OrderedJson* field = function.Find("arguments");
   if (field == nullptr) {
     arguments = "{}";
   } else if (field->is_string()) {
     arguments = field->get<std::string>();
   } else if (field->is_structured()) {
-    arguments = body.Text(place / "arguments");
+    arguments = DumpExact(*field);
   } else {
     function.FailValue("arguments", *field, "a string with a JSON object, or the object");
   }
@@ -98,7 +80,7 @@ void ReadArguments(FieldReader& function, OrderedBody& body, const OrderedJson::
 
 // A call of a custom tool is one of the function that the model is shown.
 void ReadCustomCall(FieldReader& call, const std::string& path, ToolCall& read) {
-  const Json* custom = call.Find("custom");
+  const OrderedJson* custom = call.Find("custom");
   if (custom == nullptr) return call.FailMissing("custom", "an object with name and input");
   FieldReader fields(*custom, path + "custom.", call.unknown_fields());
   std::string input;
@@ -108,8 +90,7 @@ void ReadCustomCall(FieldReader& call, const std::string& path, ToolCall& read) 
   call.Fail(fields.Finish());
 }
 
-void ReadToolCall(FieldReader& call, const std::string& path, OrderedBody& body,
-                  const OrderedJson::json_pointer& place, ToolCall& read) {
+void ReadToolCall(FieldReader& call, const std::string& path, ToolCall& read) {
   std::string type = "function";
   call.Read("type", type);
   if (type != "function" && type != "custom") {
@@ -120,47 +101,44 @@ void ReadToolCall(FieldReader& call, const std::string& path, OrderedBody& body,
   int32_t index = 0;  // put there by clients that join a stream's parts
   call.Read("index", index);
   if (type == "custom") return ReadCustomCall(call, path, read);
-  const Json* function = call.Find("function");
+  const OrderedJson* function = call.Find("function");
   if (function == nullptr) return call.FailMissing("function", "an object with name and arguments");
   FieldReader fields(*function, path + "function.", call.unknown_fields());
   ReadRequired(fields, "name", "a string", read.name);
-  ReadArguments(fields, body, place / "function", read.arguments);
+  ReadArguments(fields, read.arguments);
   fields.Find("provider_specific_fields");
   fields.Find("parsed_arguments");  // The openai client's parse adds it: what arguments say again.
   call.Fail(fields.Finish());
 }
 
-void ReadToolCalls(FieldReader& message, const std::string& path, OrderedBody& body,
-                   const OrderedJson::json_pointer& place, std::vector<ToolCall>& calls) {
-  const Json* field = message.Find("tool_calls");
+void ReadToolCalls(FieldReader& message, const std::string& path, std::vector<ToolCall>& calls) {
+  const OrderedJson* field = message.Find("tool_calls");
   if (field == nullptr) return;
   if (!field->is_array()) return message.FailValue("tool_calls", *field, "a list of calls");
   for (size_t i = 0; i < field->size() && message.ok(); ++i) {
     const std::string of_call = StrCat(path, "tool_calls[", i, "].");
     FieldReader call((*field)[i], of_call, message.unknown_fields());
-    ReadToolCall(call, of_call, body, place / "tool_calls" / i, calls.emplace_back());
+    ReadToolCall(call, of_call, calls.emplace_back());
     message.Fail(call.Finish());
   }
 }
 
 // Reads what an answer has beside its content, which comes back in the next request.
-void ReadAnswerFields(FieldReader& message, const std::string& path, OrderedBody& body,
-                      const OrderedJson::json_pointer& place, ChatMessage& read) {
-  ReadToolCalls(message, path, body, place, read.tool_calls);
+void ReadAnswerFields(FieldReader& message, const std::string& path, ChatMessage& read) {
+  ReadToolCalls(message, path, read.tool_calls);
   message.Read("reasoning_content", read.reasoning);
   message.Read("reasoning", read.reasoning);
   message.Find("parsed");  // The openai client's parse adds it: what content says again.
-  message.Refuse("annotations", Json::array({Json::array()}));
+  message.Refuse("annotations", OrderedJson::array({OrderedJson::array()}));
   for (std::string_view name : {"audio", "function_call", "refusal"}) {
-    message.Refuse(name, Json::array());
+    message.Refuse(name, OrderedJson::array());
   }
 }
 
-ChatMessage ReadMessage(FieldReader& message, const std::string& path, OrderedBody& body,
-                        const OrderedJson::json_pointer& place) {
+ChatMessage ReadMessage(FieldReader& message, const std::string& path) {
   ChatMessage read;
   ReadRequired(message, "role", kRoles, read.role);
-  if (read.role == "assistant") ReadAnswerFields(message, path, body, place, read);
+  if (read.role == "assistant") ReadAnswerFields(message, path, read);
   // A turn with calls, or of reasoning alone, may have no content.
   const bool needed = read.tool_calls.empty() && read.reasoning.empty();
   if (needed || message.Find("content") != nullptr) ReadContent(message, path, read);
@@ -170,8 +148,8 @@ ChatMessage ReadMessage(FieldReader& message, const std::string& path, OrderedBo
   return read;
 }
 
-bool ReadMessages(FieldReader& fields, OrderedBody& body, std::vector<ChatMessage>& messages) {
-  const Json* list = fields.Find("messages");
+bool ReadMessages(FieldReader& fields, std::vector<ChatMessage>& messages) {
+  const OrderedJson* list = fields.Find("messages");
   constexpr std::string_view kAllowed = "a non-empty list of messages";
   if (list == nullptr) {
     fields.FailMissing("messages", kAllowed);
@@ -182,11 +160,10 @@ bool ReadMessages(FieldReader& fields, OrderedBody& body, std::vector<ChatMessag
     return false;
   }
   messages.reserve(list->size());
-  for (const Json& item : *list) {
+  for (const OrderedJson& item : *list) {
     const std::string path = StrCat("messages[", messages.size(), "].");
     FieldReader message(item, path, fields.unknown_fields());
-    const OrderedJson::json_pointer place("/messages");
-    messages.push_back(ReadMessage(message, path, body, place / messages.size()));
+    messages.push_back(ReadMessage(message, path));
     fields.Fail(message.Finish());
     if (!fields.ok()) return false;
   }
@@ -194,23 +171,24 @@ bool ReadMessages(FieldReader& fields, OrderedBody& body, std::vector<ChatMessag
 }
 
 // Those inside of the value, at any depth.
-size_t CountValues(const Json& value) {
+size_t CountValues(const OrderedJson& value) {
   if (!value.is_structured()) return 0;
   size_t count = value.size();
-  for (const Json& inner : value) count += CountValues(inner);
+  for (const OrderedJson& inner : value) count += CountValues(inner);
   return count;
 }
 
 // Variables of the template's own. What a field of the request sets, or would set, is not one.
-void ReadTemplateKwargs(FieldReader& fields, OrderedBody& body, std::string& kwargs) {
+void ReadTemplateKwargs(FieldReader& fields, std::string& kwargs) {
   constexpr std::string_view kName = "chat_template_kwargs";
   constexpr std::string_view kTaken[] = {
       "messages",  "add_generation_prompt", "tools",    "continue_final_message",
       "documents", "chat_template",         "tokenize", "conversation"};
-  const Json* object = fields.Find(kName);
+  const OrderedJson* object = fields.Find(kName);
   if (object == nullptr) return;
   if (!object->is_object()) return fields.FailValue(kName, *object, "an object");
-  for (const auto& [key, value] : object->items()) {
+  for (const OrderedMember* member : SortedMembers(*object)) {
+    const auto& [key, value] = *member;
     if (std::count(std::begin(kTaken), std::end(kTaken), key) > 0) {
       return fields.FailValue(StrCat(kName, ".", key), value, "variables of the template's own");
     }
@@ -221,22 +199,21 @@ void ReadTemplateKwargs(FieldReader& fields, OrderedBody& body, std::string& kwa
                 StrCat(kName, " has ", count, " ", what, "; allowed: at most ", most));
   };
   check(CountValues(*object), kMaxKwargsValues, "values");
-  kwargs = body.Text(OrderedJson::json_pointer("/chat_template_kwargs"));
+  kwargs = DumpExact(*object);
   check(kwargs.size(), kMaxKwargsBytes, "bytes");
 }
 
 }  // namespace
 
-std::optional<Chat> ReadChat(FieldReader& fields, std::string_view body) {
+std::optional<Chat> ReadChat(FieldReader& fields) {
   Chat chat;
-  OrderedBody ordered(body);
-  if (!ReadMessages(fields, ordered, chat.messages)) return std::nullopt;
+  if (!ReadMessages(fields, chat.messages)) return std::nullopt;
   fields.Read("add_generation_prompt", chat.add_generation_prompt);
   fields.Read("continue_final_message", chat.continue_final_message);
   if (chat.add_generation_prompt && chat.continue_final_message) {
     fields.FailValue("continue_final_message", true, "only when add_generation_prompt is false");
   }
-  ReadTemplateKwargs(fields, ordered, chat.template_kwargs);
+  ReadTemplateKwargs(fields, chat.template_kwargs);
   return chat;
 }
 

@@ -3,7 +3,6 @@
 #define MILLRACE_SERVER_HTTP_OPENAI_OPENAI_MESSAGES_H_
 
 #include <optional>
-#include <string_view>
 
 #include "engine/request/request.h"
 #include "server/http/json/json_reader.h"
@@ -12,9 +11,8 @@ namespace millrace {
 
 // Reads the fields `messages`, `add_generation_prompt`, `continue_final_message` and
 // `chat_template_kwargs`; nothing if the messages are missing or wrong. Parts of content are joined
-// by line feeds, as vLLM joins them, and their sizes are kept. `body` is the whole request, from
-// which objects are taken whose members keep their order.
-std::optional<Chat> ReadChat(FieldReader& fields, std::string_view body);
+// by line feeds, as vLLM joins them, and their sizes are kept.
+std::optional<Chat> ReadChat(FieldReader& fields);
 
 }  // namespace millrace
 

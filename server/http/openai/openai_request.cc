@@ -21,7 +21,7 @@ namespace {
 
 // A string or a list of token ids; not empty.
 std::optional<Prompt> ReadOnePrompt(FieldReader& fields, const std::string& name,
-                                    const Json& value) {
+                                    const OrderedJson& value) {
   constexpr std::string_view kAllowed = "a non-empty string or list of token ids";
   if (value.is_string() && !value.get_ref<const std::string&>().empty()) {
     return value.get<std::string>();
@@ -32,7 +32,7 @@ std::optional<Prompt> ReadOnePrompt(FieldReader& fields, const std::string& name
   }
   std::vector<Token> tokens;
   tokens.reserve(value.size());
-  for (const Json& item : value) {
+  for (const OrderedJson& item : value) {
     const std::optional<int32_t> token = AsInt32(item);
     if (!token) {
       fields.FailValue(StrCat(name, "[", tokens.size(), "]"), item, "a token id");
@@ -46,11 +46,11 @@ std::optional<Prompt> ReadOnePrompt(FieldReader& fields, const std::string& name
 // The field `name`: one prompt, or a list of at most `most`.
 void ReadPrompts(FieldReader& fields, std::string_view name, size_t most,
                  std::vector<Prompt>& prompts) {
-  const Json* field = fields.Find(name);
+  const OrderedJson* field = fields.Find(name);
   if (field == nullptr) {
     return fields.FailMissing(name, "a non-empty string or list of token ids, or a list of these");
   }
-  const bool list = field->is_array() && !field->empty() && !field->front().is_number();
+  const bool list = field->is_array() && !field->empty() && !IsNumber(field->front());
   if (!list) {
     if (auto prompt = ReadOnePrompt(fields, std::string(name), *field))
       prompts.push_back(*std::move(prompt));
@@ -60,7 +60,7 @@ void ReadPrompts(FieldReader& fields, std::string_view name, size_t most,
     return fields.Fail(name, "invalid_value",
                        StrCat(name, " is a list of ", field->size(), "; allowed: at most ", most));
   }
-  for (const Json& item : *field) {
+  for (const OrderedJson& item : *field) {
     auto prompt = ReadOnePrompt(fields, StrCat(name, "[", prompts.size(), "]"), item);
     if (!prompt) return;
     prompts.push_back(*std::move(prompt));
@@ -69,7 +69,7 @@ void ReadPrompts(FieldReader& fields, std::string_view name, size_t most,
 
 // Any integer of 64 bits, negative ones too, as OpenAI and vLLM take it.
 void ReadSeed(FieldReader& fields, std::optional<uint64_t>& seed) {
-  const Json* field = fields.Find("seed");
+  const OrderedJson* field = fields.Find("seed");
   if (field == nullptr) return;
   if (field->is_number_unsigned()) {
     seed = field->get<uint64_t>();
@@ -84,7 +84,7 @@ void ReadSeed(FieldReader& fields, std::optional<uint64_t>& seed) {
 
 void ReadStream(FieldReader& fields, ApiRequest& request) {
   fields.Read("stream", request.stream);
-  const Json* field = fields.Find("stream_options");
+  const OrderedJson* field = fields.Find("stream_options");
   if (field == nullptr) return;
   FieldReader options(*field, "stream_options.", fields.unknown_fields());
   options.Read("include_usage", request.include_usage);
@@ -168,7 +168,7 @@ void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& req
 void ReadCompletion(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
   GenerateRequest& options = request.options;
   fields.Read("suffix", options.suffix);
-  const Json* prompt = fields.Find("prompt");
+  const OrderedJson* prompt = fields.Find("prompt");
   if (prompt != nullptr && *prompt == "" && !options.suffix.empty()) {
     request.prompts.emplace_back(std::string());  // a text may begin with what is to be filled in
   } else {
@@ -221,12 +221,12 @@ void ReadChatMaxTokens(FieldReader& fields, std::optional<int32_t>& max_tokens) 
   if (newer) max_tokens = newer;
 }
 
-void ReadChatRequest(FieldReader& fields, std::string_view body, bool auto_tool_choice,
-                     const DefaultsOf& defaults, ApiRequest& request) {
-  Chat chat = ReadChat(fields, body).value_or(Chat());
-  ReadChatTools(fields, body, auto_tool_choice, chat, request.options);
+void ReadChatRequest(FieldReader& fields, bool auto_tool_choice, const DefaultsOf& defaults,
+                     ApiRequest& request) {
+  Chat chat = ReadChat(fields).value_or(Chat());
+  ReadChatTools(fields, auto_tool_choice, chat, request.options);
   ReadReasoning(fields, request.include_reasoning, chat, request.options);
-  const Json* choice = fields.Find("tool_choice");
+  const OrderedJson* choice = fields.Find("tool_choice");
   request.named_call =
       choice != nullptr && choice->is_object() && !choice->contains("allowed_tools");
   request.prompts.emplace_back(std::move(chat));
@@ -240,7 +240,7 @@ void ReadChatRequest(FieldReader& fields, std::string_view body, bool auto_tool_
 
 void ReadModel(FieldReader& fields, std::string& model) {
   fields.Read("model", model);
-  if (const Json* field = fields.Find("model"); field != nullptr && model.empty()) {
+  if (const OrderedJson* field = fields.Find("model"); field != nullptr && model.empty()) {
     fields.FailValue("model", *field, "the name of a model that is served");
   }
 }
@@ -252,7 +252,7 @@ void ReadEmbedOptions(FieldReader& fields, EmbedRequest& request) {
 }
 
 void ReadStop(FieldReader& fields, std::string_view name, std::vector<std::string>& stop) {
-  const Json* field = fields.Find(name);
+  const OrderedJson* field = fields.Find(name);
   if (field == nullptr) return;
   if (field->is_string()) return stop.push_back(field->get<std::string>());
   if (!field->is_array()) return fields.FailValue(name, *field, "a string or a list of strings");
@@ -261,7 +261,7 @@ void ReadStop(FieldReader& fields, std::string_view name, std::vector<std::strin
         name, "invalid_value",
         StrCat(name, " is a list of ", field->size(), "; allowed: at most ", kMaxStopStrings));
   }
-  for (const Json& item : *field) {
+  for (const OrderedJson& item : *field) {
     if (!item.is_string()) {
       return fields.FailValue(StrCat(name, "[", stop.size(), "]"), item, "a string");
     }
@@ -272,16 +272,16 @@ void ReadStop(FieldReader& fields, std::string_view name, std::vector<std::strin
 absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
                                            const DefaultsOf& defaults, UnknownFields unknown,
                                            bool auto_tool_choice) {
-  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
+  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson json, ParseBodyAsWritten(body));
   ApiRequest request;
   request.kind = kind;
   FieldReader fields(json, "", unknown);
   if (kind == ApiKind::kCompletion) {
     ReadCompletion(fields, defaults, request);
   } else {
-    ReadChatRequest(fields, body, auto_tool_choice, defaults, request);
+    ReadChatRequest(fields, auto_tool_choice, defaults, request);
   }
-  ReadStructuredOutput(fields, body, request.options);
+  ReadStructuredOutput(fields, request.options);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   request.options.echo = request.echo || request.return_token_ids || request.prompt_logprobs;
   // An empty optional is less than any number.
@@ -291,7 +291,7 @@ absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
 
 absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body,
                                                           UnknownFields unknown) {
-  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
+  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson json, ParseBody(body));
   FieldReader fields(json, "", unknown);
   ApiEmbeddingRequest request;
   ReadModel(fields, request.model);
@@ -311,7 +311,7 @@ absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body,
 
 absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body,
                                                         UnknownFields unknown) {
-  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
+  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson json, ParseBodyAsWritten(body));
   FieldReader fields(json, "", unknown);
   ApiTokenizeRequest parsed;
   TokenizeRequest& request = parsed.request;
@@ -321,16 +321,16 @@ absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body,
   if (chat && fields.Find("prompt") != nullptr) {
     fields.Fail("messages", "invalid_value", "prompt and messages are both there; allowed: one");
   } else if (chat) {
-    if (auto chat = ReadChat(fields, body)) {
+    if (auto chat = ReadChat(fields)) {
       GenerateRequest unused;
-      ReadChatTools(fields, body, /*auto_allowed=*/true, *chat, unused);
+      ReadChatTools(fields, /*auto_allowed=*/true, *chat, unused);
       chat->forced_tool.reset();
       request.prompt = *std::move(chat);
     }
     request.add_special_tokens = false;  // the template writes its own
     CheckNeutralFields(fields, kChatTokenizeEndpoint);
   } else {
-    const Json* prompt = fields.Find("prompt");
+    const OrderedJson* prompt = fields.Find("prompt");
     if (prompt == nullptr) {
       fields.FailMissing("prompt", "a string, or messages in its place");
     } else if (!prompt->is_string()) {
@@ -348,7 +348,7 @@ absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body,
 
 absl::StatusOr<ApiDetokenizeRequest> ParseDetokenizeRequest(std::string_view body,
                                                             UnknownFields unknown) {
-  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
+  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson json, ParseBody(body));
   FieldReader fields(json, "", unknown);
   ApiDetokenizeRequest request;
   ReadModel(fields, request.model);

@@ -26,14 +26,14 @@ constexpr std::string_view kToolTypes = "function, custom";
 using ShownTools = std::map<size_t, OrderedJson>;
 
 // Returns the object that has the name of its type, or nullptr after an error.
-const Json* Typed(FieldReader& fields, std::string& type, std::string_view allowed) {
+const OrderedJson* Typed(FieldReader& fields, std::string& type, std::string_view allowed) {
   if (fields.Find("type") == nullptr) fields.FailMissing("type", kToolTypes);
   fields.Read("type", type);
   if (fields.ok() && type != "function" && type != "custom") {
     fields.FailValue("type", type, kToolTypes);
   }
   if (!fields.ok()) return nullptr;
-  const Json* object = fields.Find(type);
+  const OrderedJson* object = fields.Find(type);
   if (object == nullptr) fields.FailMissing(type, allowed);
   return object;
 }
@@ -42,7 +42,7 @@ void ReadTool(FieldReader& tool, const std::string& path, size_t place, ShownToo
               TextTools& texts) {
   std::string type;
   tool.Find("cache_control");  // every prompt is cached
-  const Json* object = Typed(tool, type, "an object with a name");
+  const OrderedJson* object = Typed(tool, type, "an object with a name");
   if (object == nullptr) return;
   FieldReader reader(*object, StrCat(path, type, "."), tool.unknown_fields());
   if (type == "function") {
@@ -57,7 +57,7 @@ void ReadTool(FieldReader& tool, const std::string& path, size_t place, ShownToo
 
 // Returns whether there are tools.
 bool ReadToolList(FieldReader& fields, ShownTools& shown, TextTools& texts) {
-  const Json* tools = fields.Find("tools");
+  const OrderedJson* tools = fields.Find("tools");
   if (tools == nullptr) return false;
   if (!tools->is_array()) {
     fields.FailValue("tools", *tools, "a list of tools");
@@ -80,7 +80,7 @@ bool ReadToolList(FieldReader& fields, ShownTools& shown, TextTools& texts) {
 ToolChoice::Named ReadNamed(FieldReader& reader, const std::string& path) {
   ToolChoice::Named read;
   std::string type;
-  const Json* object = Typed(reader, type, "an object with the name of a tool");
+  const OrderedJson* object = Typed(reader, type, "an object with the name of a tool");
   if (object == nullptr) return read;
   FieldReader named(*object, StrCat(path, type, "."), reader.unknown_fields());
   if (named.Find("name") == nullptr) named.FailMissing("name", "the name of a tool");
@@ -91,13 +91,14 @@ ToolChoice::Named ReadNamed(FieldReader& reader, const std::string& path) {
 }
 
 void ReadAllowedTools(FieldReader& reader, ToolChoice& choice) {
-  const Json* object = reader.Find("allowed_tools");
+  const OrderedJson* object = reader.Find("allowed_tools");
   if (object == nullptr) return reader.FailMissing("allowed_tools", "an object");
   FieldReader allowed(*object, "tool_choice.allowed_tools.", reader.unknown_fields());
   ReadAllowedMode(allowed, choice);
-  const Json* tools = allowed.Find("tools");
+  const OrderedJson* tools = allowed.Find("tools");
   if (tools == nullptr || !tools->is_array() || tools->empty()) {
-    allowed.FailValue("tools", tools == nullptr ? Json() : *tools, "a non-empty list of tools");
+    allowed.FailValue("tools", tools == nullptr ? OrderedJson() : *tools,
+                      "a non-empty list of tools");
   }
   for (size_t i = 0; allowed.ok() && i < tools->size(); ++i) {
     const std::string path = StrCat("tool_choice.allowed_tools.tools[", i, "].");
@@ -110,7 +111,7 @@ void ReadAllowedTools(FieldReader& reader, ToolChoice& choice) {
 
 ToolChoice ReadToolChoice(FieldReader& fields) {
   ToolChoice choice;
-  const Json* const object = ReadChoiceWord(fields, kChoices, choice);
+  const OrderedJson* const object = ReadChoiceWord(fields, kChoices, choice);
   if (object == nullptr) return choice;
   FieldReader reader(*object, "tool_choice.", fields.unknown_fields());
   std::string type;
@@ -177,15 +178,16 @@ void CheckFunction(FieldReader& function, std::string_view parameters_name) {
   function.Read("name", name);
   if (function.ok() && !IsToolName(name)) function.FailValue("name", name, kToolNames);
   function.Read("description", description);
-  const Json* parameters = function.Find(parameters_name);
+  const OrderedJson* parameters = function.Find(parameters_name);
   if (parameters != nullptr && !parameters->is_object()) {
     function.FailValue(parameters_name, *parameters, "a JSON schema, which is an object");
   }
   function.Read("strict", strict);
 }
 
-const Json* ReadChoiceWord(FieldReader& fields, std::string_view allowed, ToolChoice& choice) {
-  const Json* const field = fields.Find("tool_choice");
+const OrderedJson* ReadChoiceWord(FieldReader& fields, std::string_view allowed,
+                                  ToolChoice& choice) {
+  const OrderedJson* const field = fields.Find("tool_choice");
   if (field == nullptr || *field == "auto") return nullptr;
   if (field->is_object()) return field;
   if (*field == "none") {
@@ -258,8 +260,7 @@ absl::Status ApplyTools(OrderedJson tools, const ToolChoice& choice, bool auto_a
   return absl::OkStatus();
 }
 
-void ReadChatTools(FieldReader& fields, std::string_view body, bool auto_allowed, Chat& chat,
-                   GenerateRequest& request) {
+void ReadChatTools(FieldReader& fields, bool auto_allowed, Chat& chat, GenerateRequest& request) {
   ShownTools shown;
   const bool any = ReadToolList(fields, shown, chat.text_tools);
   const ToolChoice choice = ReadToolChoice(fields);
@@ -267,9 +268,7 @@ void ReadChatTools(FieldReader& fields, std::string_view body, bool auto_allowed
   if (!fields.ok()) return;
   OrderedJson tools = OrderedJson::array();
   if (any) {
-    absl::StatusOr<OrderedJson> ordered = ParseOrdered(body);
-    if (!ordered.ok()) return fields.Fail(ordered.status());
-    tools = std::move((*ordered)["tools"]);
+    tools = *fields.Find("tools");
     for (auto& [place, function] : shown) tools[place] = std::move(function);
     for (OrderedJson& tool : tools) tool.erase("cache_control");
   }

@@ -30,7 +30,8 @@ struct ToolChoice {
 // Reads tool_choice where it is auto, none or required, which is auto if it is not there. Returns
 // the object that came in place of a word, or null. Refuses other values; `allowed` names the right
 // ones.
-const Json* ReadChoiceWord(FieldReader& fields, std::string_view allowed, ToolChoice& choice);
+const OrderedJson* ReadChoiceWord(FieldReader& fields, std::string_view allowed,
+                                  ToolChoice& choice);
 
 // Reads the mode of allowed_tools: auto or required.
 void ReadAllowedMode(FieldReader& fields, ToolChoice& choice);
@@ -46,9 +47,8 @@ absl::Status ApplyTools(OrderedJson tools, const ToolChoice& choice, bool auto_a
                         GenerateRequest& request);
 
 // Reads tools, tool_choice and parallel_tool_calls of a chat, and reasoning_effort,
-// include_reasoning and separate_reasoning. `body` is the text that `fields` were parsed from.
-void ReadChatTools(FieldReader& fields, std::string_view body, bool auto_allowed, Chat& chat,
-                   GenerateRequest& request);
+// include_reasoning and separate_reasoning.
+void ReadChatTools(FieldReader& fields, bool auto_allowed, Chat& chat, GenerateRequest& request);
 void ReadReasoning(FieldReader& fields, bool& include_reasoning, Chat& chat,
                    GenerateRequest& request);
 

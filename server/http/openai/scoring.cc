@@ -31,9 +31,9 @@ void ReadTexts(FieldReader& fields, std::string_view name, bool single, bool lis
   const std::string_view allowed = !list     ? "a non-empty string"
                                    : !single ? "a non-empty list of non-empty strings"
                                              : "a non-empty string, or a list of these";
-  const Json* field = fields.Find(name);
+  const OrderedJson* field = fields.Find(name);
   if (field == nullptr) return fields.FailMissing(name, allowed);
-  const auto is_text = [](const Json& value) {
+  const auto is_text = [](const OrderedJson& value) {
     return value.is_string() && !value.get_ref<const std::string&>().empty();
   };
   if (single && is_text(*field)) {
@@ -46,7 +46,7 @@ void ReadTexts(FieldReader& fields, std::string_view name, bool single, bool lis
         name, "invalid_value",
         StrCat(name, " is a list of ", field->size(), "; allowed: at most ", kMaxEmbeddingInputs));
   }
-  for (const Json& item : *field) {
+  for (const OrderedJson& item : *field) {
     if (!is_text(item)) {
       return fields.FailValue(StrCat(name, "[", texts.size(), "]"), item, "a non-empty string");
     }
@@ -114,7 +114,7 @@ float Cosine(const float* a, const float* b, int32_t size) {
 
 absl::StatusOr<ScoringRequest> ParseScoringRequest(bool rerank, std::string_view body,
                                                    UnknownFields unknown) {
-  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
+  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson json, ParseBody(body));
   FieldReader fields(json, "", unknown);
   ScoringRequest request{.rerank = rerank};
   ReadModel(fields, request.model);

@@ -5,9 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
 #include "base/strings.h"
-#include "text/grammar/json_value.h"
 #include "text/grammar/structural_tag.h"
 
 namespace millrace {
@@ -24,11 +22,10 @@ std::string Join(const Path& path) {
 
 class Reader {
  public:
-  Reader(FieldReader& fields, std::string_view body, GenerateRequest& request)
-      : fields_(fields), body_(body), request_(request) {}
+  Reader(FieldReader& fields, GenerateRequest& request) : fields_(fields), request_(request) {}
 
   void ReadResponseFormat() {
-    const Json* field = fields_.Find("response_format");
+    const OrderedJson* field = fields_.Find("response_format");
     if (field == nullptr) return;
     FieldReader format(*field, "response_format.", fields_.unknown_fields());
     constexpr std::string_view kTypes = "text, json_object, json_schema, structural_tag";
@@ -51,14 +48,14 @@ class Reader {
   }
 
   void ReadStructuredOutputs() {
-    const Json* field = fields_.Find("structured_outputs");
+    const OrderedJson* field = fields_.Find("structured_outputs");
     if (field == nullptr) return;
     FieldReader outputs(*field, "structured_outputs.", fields_.unknown_fields());
     for (const std::string_view kind : {"json", "regex", "choice", "grammar"}) {
-      if (const Json* value = outputs.Find(kind))
+      if (const OrderedJson* value = outputs.Find(kind))
         ReadKind(kind, *value, {"structured_outputs", kind});
     }
-    if (const Json* tag = outputs.Find("structural_tag")) {
+    if (const OrderedJson* tag = outputs.Find("structural_tag")) {
       SetStructuralTag(*tag, {"structured_outputs", "structural_tag"});
     }
     bool json_object = false;
@@ -70,17 +67,17 @@ class Reader {
     bool closed = false;
     outputs.Read("disable_additional_properties", closed);
     if (request_.grammar.has_value() && closed) request_.grammar->closed = true;
-    outputs.Refuse("whitespace_pattern", Json::array());
+    outputs.Refuse("whitespace_pattern", OrderedJson::array());
     fields_.Fail(outputs.Finish());
   }
 
   // A field of the request itself: `kind` as structured_outputs names it.
   void ReadField(std::string_view name, std::string_view kind) {
-    if (const Json* value = fields_.Find(name)) ReadKind(kind, *value, {name});
+    if (const OrderedJson* value = fields_.Find(name)) ReadKind(kind, *value, {name});
   }
 
  private:
-  void ReadKind(std::string_view kind, const Json& value, const Path& path) {
+  void ReadKind(std::string_view kind, const OrderedJson& value, const Path& path) {
     if (kind == "json") return SetSchema(value, path);
     if (kind == "choice") return SetChoice(value, path);
     if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
@@ -94,14 +91,14 @@ class Reader {
 
   // llama.cpp's form, {"type": …, "schema": …}. Returns whether it is this.
   bool ReadBareSchema(FieldReader& format) {
-    const Json* schema = format.Find("schema");
+    const OrderedJson* schema = format.Find("schema");
     if (schema != nullptr) SetSchema(*schema, {"response_format", "schema"});
     return schema != nullptr;
   }
 
   // {"name": …, "schema": …}
   void ReadNamedSchema(FieldReader& format) {
-    const Json* field = format.Find("json_schema");
+    const OrderedJson* field = format.Find("json_schema");
     if (field == nullptr) {
       if (ReadBareSchema(format)) return;
       return format.FailMissing("json_schema", "an object with name and schema");
@@ -113,7 +110,7 @@ class Reader {
     named.Read("description", label);
     named.Read("strict", strict);
     // OpenAI lets the schema be left out: any object.
-    if (const Json* schema = named.Find("schema")) {
+    if (const OrderedJson* schema = named.Find("schema")) {
       SetSchema(*schema, {"response_format", "json_schema", "schema"});
       if (request_.grammar.has_value()) request_.grammar->closed = strict;
     } else if (named.ok()) {
@@ -122,12 +119,12 @@ class Reader {
     format.Fail(named.Finish());
   }
 
-  void SetChoice(const Json& value, const Path& path) {
+  void SetChoice(const OrderedJson& value, const Path& path) {
     GrammarSpec spec{.kind = Kind::kChoice};
     if (!value.is_array() || value.empty()) {
       return fields_.FailValue(Join(path), value, "a list of strings, not empty");
     }
-    for (const Json& choice : value) {
+    for (const OrderedJson& choice : value) {
       if (!choice.is_string()) {
         return fields_.FailValue(StrCat(Join(path), "[", spec.choices.size(), "]"), choice,
                                  "a string");
@@ -138,37 +135,18 @@ class Reader {
   }
 
   // A schema as it is, or as a string.
-  void SetSchema(const Json& value, const Path& path) {
-    if (value.is_string()) {
-      return Set({.kind = Kind::kJsonSchema, .text = value.get<std::string>()}, path);
-    }
-    if (!value.is_object() && !value.is_boolean()) {
+  void SetSchema(const OrderedJson& value, const Path& path) {
+    if (!value.is_string() && !value.is_object() && !value.is_boolean()) {
       return fields_.FailValue(Join(path), value, "a JSON schema");
     }
-    const auto text = Ordered(path);
-    if (!text.ok()) return fields_.Fail(text.status());
-    Set({.kind = Kind::kJsonSchema, .text = *text}, path);
+    Set({.kind = Kind::kJsonSchema, .text = TextOrJson(value)}, path);
   }
 
   // A structural tag as it is, or as a string.
-  void SetStructuralTag(const Json& value, const Path& path) {
-    const absl::StatusOr<std::string> text =
-        value.is_string() ? value.get<std::string>() : Ordered(path);
-    if (!text.ok()) return fields_.Fail(text.status());
-    auto spec = ReadStructuralTag(*text, Join(path));
+  void SetStructuralTag(const OrderedJson& value, const Path& path) {
+    auto spec = ReadStructuralTag(TextOrJson(value), Join(path));
     if (!spec.ok()) return fields_.Fail(spec.status());
     Set(*std::move(spec), path);
-  }
-
-  // Returns a part of the body as JSON, its keys in the order in which they came.
-  absl::StatusOr<std::string> Ordered(const Path& path) const {
-    MILLRACE_ASSIGN_OR_RETURN(const JsonValue body, ParseOrderedJson(body_, kMostDepth));
-    const JsonValue* at = &body;
-    for (const std::string_view part : path) {
-      if (at != nullptr) at = at->Find(part);
-    }
-    if (at == nullptr) return absl::InvalidArgumentError(StrCat(Join(path), " is missing"));
-    return ToJson(*at);
   }
 
   void Set(GrammarSpec spec, const Path& path) {
@@ -182,16 +160,14 @@ class Reader {
     request_.grammar_field = name;
   }
 
-  static constexpr int kMostDepth = 512;
   FieldReader& fields_;
-  const std::string_view body_;
   GenerateRequest& request_;
 };
 
 }  // namespace
 
-void ReadStructuredOutput(FieldReader& fields, std::string_view body, GenerateRequest& request) {
-  Reader reader(fields, body, request);
+void ReadStructuredOutput(FieldReader& fields, GenerateRequest& request) {
+  Reader reader(fields, request);
   reader.ReadResponseFormat();
   reader.ReadStructuredOutputs();
   constexpr std::pair<std::string_view, std::string_view> kFields[] = {

@@ -3,16 +3,13 @@
 #ifndef MILLRACE_SERVER_HTTP_OPENAI_STRUCTURED_OUTPUT_H_
 #define MILLRACE_SERVER_HTTP_OPENAI_STRUCTURED_OUTPUT_H_
 
-#include <string_view>
-
 #include "engine/request/request.h"
 #include "server/http/json/json_reader.h"
 
 namespace millrace {
 
-// Sets the request's grammar. `body` is the text that `fields` was read from: a schema keeps the
-// order of its properties, which a Json has lost. Two fields that ask for something are refused.
-void ReadStructuredOutput(FieldReader& fields, std::string_view body, GenerateRequest& request);
+// Sets the request's grammar. Two fields that ask for something are refused.
+void ReadStructuredOutput(FieldReader& fields, GenerateRequest& request);
 
 }  // namespace millrace
 

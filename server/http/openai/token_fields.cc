@@ -12,7 +12,7 @@ namespace {
 
 // {"<token id>": bias, …}
 void ReadLogitBias(FieldReader& fields, std::vector<LogitBias>& biases) {
-  const Json* field = fields.Find("logit_bias");
+  const OrderedJson* field = fields.Find("logit_bias");
   if (field == nullptr) return;
   constexpr std::string_view kAllowed = "an object of token ids and numbers";
   if (!field->is_object()) return fields.FailValue("logit_bias", *field, kAllowed);
@@ -21,16 +21,17 @@ void ReadLogitBias(FieldReader& fields, std::vector<LogitBias>& biases) {
         "logit_bias", "invalid_value",
         StrCat("logit_bias has ", field->size(), " tokens; allowed: at most ", kMaxLogitBiases));
   }
-  for (const auto& [name, bias] : field->items()) {
+  for (const OrderedMember* member : SortedMembers(*field)) {
+    const auto& [name, bias] = *member;
     Token token;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
     if (error != std::errc() || end != name.data() + name.size()) {
       return fields.FailValue("logit_bias", name, "token ids as names");
     }
-    if (!bias.is_number()) {
+    if (!IsNumber(bias)) {
       return fields.FailValue(StrCat("logit_bias.", token), bias, "a number from -100 to 100");
     }
-    biases.push_back({token, bias.get<float>()});
+    biases.push_back({token, static_cast<float>(NumberOf(bias))});
   }
 }
 
@@ -39,11 +40,11 @@ void ReadTokenBounds(FieldReader& fields, GenerateRequest& options) {
   if (fields.Find("allowed_token_ids") != nullptr) {
     fields.Read("allowed_token_ids", options.allowed_token_ids.emplace());
   }
-  const Json* words = fields.Find("bad_words");
+  const OrderedJson* words = fields.Find("bad_words");
   if (words == nullptr) return;
   constexpr std::string_view kAllowed = "a list of strings";
   if (!words->is_array()) return fields.FailValue("bad_words", *words, kAllowed);
-  for (const Json& word : *words) {
+  for (const OrderedJson& word : *words) {
     if (!word.is_string()) {
       return fields.FailValue(StrCat("bad_words[", options.bad_words.size(), "]"), word,
                               "a string");

@@ -21,7 +21,7 @@ void SkipItemFields(FieldReader& item) {
 // A string, or a list of parts whose texts are joined by line feeds.
 void ReadItemContent(FieldReader& fields, std::string_view name, const std::string& path,
                      std::string_view types, ChatMessage& read) {
-  const Json* field = fields.Find(name);
+  const OrderedJson* field = fields.Find(name);
   if (field == nullptr) return fields.FailMissing(name, "a string or a list of parts");
   if (field->is_string()) {
     read.content = field->get<std::string>();
@@ -38,8 +38,8 @@ void ReadItemContent(FieldReader& fields, std::string_view name, const std::stri
         part.FailValue("type", type, types);
     }
     ReadItemField(part, "text", "a string", one);
-    part.Refuse("annotations", Json::array({Json::array()}));
-    part.Refuse("logprobs", Json::array({Json::array()}));
+    part.Refuse("annotations", OrderedJson::array({OrderedJson::array()}));
+    part.Refuse("logprobs", OrderedJson::array({OrderedJson::array()}));
     part.Find("parsed");  // The openai client's parse adds it: what text says again.
     fields.Fail(part.Finish());
     read.content += StrCat(i > 0 ? "\n" : "", one);
@@ -95,7 +95,7 @@ void ReadReasoningItem(FieldReader& item, const std::string& path,
   ChatMessage read;
   std::string sealed;  // which only its maker can read
   item.Read("encrypted_content", sealed);
-  const Json* summary = item.Find("summary");
+  const OrderedJson* summary = item.Find("summary");
   if (item.Find("content") != nullptr) {
     ReadItemContent(item, "content", path, "reasoning_text, text", read);
   } else if (summary != nullptr) {
@@ -121,14 +121,13 @@ void ReadCustomCallItem(FieldReader& item, std::vector<ChatMessage>& messages) {
 }
 
 // A call of the shell: the model sees one of a function, whose arguments are the action.
-void ReadShellCallItem(FieldReader& item, const OrderedJson& ordered,
-                       std::vector<ChatMessage>& messages) {
+void ReadShellCallItem(FieldReader& item, std::vector<ChatMessage>& messages) {
   ToolCall call{.name = "local_shell"};
   ReadItemField(item, "call_id", "a string", call.id);
-  if (item.Find("action") == nullptr) item.FailMissing("action", "what the call was made with");
+  const OrderedJson* action = item.Find("action");
+  if (action == nullptr) item.FailMissing("action", "what the call was made with");
   if (!item.ok()) return;
-  const OrderedJson& given = ordered["action"];
-  call.arguments = DumpExact(given.is_object() ? given : OrderedJson{{"action", given}});
+  call.arguments = DumpExact(action->is_object() ? *action : OrderedJson{{"action", *action}});
   AssistantTurn(messages, /*after_text=*/true).tool_calls.push_back(std::move(call));
 }
 
@@ -141,8 +140,7 @@ void ReadCallOutputItem(FieldReader& item, const std::string& path,
   messages.push_back(std::move(result));
 }
 
-void ReadItem(FieldReader& item, const std::string& path, const OrderedJson& ordered,
-              std::vector<ChatMessage>& messages) {
+void ReadItem(FieldReader& item, const std::string& path, std::vector<ChatMessage>& messages) {
   std::string type = "message";
   item.Read("type", type);
   SkipItemFields(item);
@@ -153,7 +151,7 @@ void ReadItem(FieldReader& item, const std::string& path, const OrderedJson& ord
   } else if (type == "custom_tool_call") {
     ReadCustomCallItem(item, messages);
   } else if (type == "local_shell_call") {
-    ReadShellCallItem(item, ordered, messages);
+    ReadShellCallItem(item, messages);
   } else if (type == "function_call_output" || type == "custom_tool_call_output" ||
              type == "local_shell_call_output") {
     ReadCallOutputItem(item, path, messages);
@@ -177,9 +175,8 @@ bool ReadItemField(FieldReader& fields, std::string_view name, std::string_view 
   return fields.ok();
 }
 
-void ReadInput(FieldReader& fields, const OrderedJson& ordered,
-               std::vector<ChatMessage>& messages) {
-  const Json* input = fields.Find("input");
+void ReadInput(FieldReader& fields, std::vector<ChatMessage>& messages) {
+  const OrderedJson* input = fields.Find("input");
   constexpr std::string_view kAllowed = "a string or a non-empty list of items";
   if (input == nullptr) return fields.FailMissing("input", kAllowed);
   if (input->is_string()) {
@@ -189,7 +186,7 @@ void ReadInput(FieldReader& fields, const OrderedJson& ordered,
   for (size_t i = 0; i < input->size() && fields.ok(); ++i) {
     const std::string path = StrCat("input[", i, "].");
     FieldReader item((*input)[i], path, fields.unknown_fields());
-    ReadItem(item, path, ordered["input"][i], messages);
+    ReadItem(item, path, messages);
     fields.Fail(item.Finish());
   }
   if (messages.empty()) {

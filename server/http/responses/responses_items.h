@@ -16,7 +16,7 @@ bool ReadItemField(FieldReader& fields, std::string_view name, std::string_view 
                    std::string& value);
 
 // Reads the field `input`: a string, which is the user's, or a list of items.
-void ReadInput(FieldReader& fields, const OrderedJson& ordered, std::vector<ChatMessage>& messages);
+void ReadInput(FieldReader& fields, std::vector<ChatMessage>& messages);
 
 }  // namespace millrace
 

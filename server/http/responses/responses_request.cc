@@ -43,28 +43,28 @@ void SkipToolFields(FieldReader& tool) {
 }
 
 // Reads a function behind its type, and appends it as a chat has it.
-void ReadFunctionTool(FieldReader& tool, const OrderedJson& ordered, OrderedJson& tools) {
+void ReadFunctionTool(FieldReader& tool, const OrderedJson& from, OrderedJson& tools) {
   CheckFunction(tool);
   SkipToolFields(tool);
   tool.Find("output_schema");  // of results, which come as they are
   if (!tool.ok()) return;
   OrderedJson function = OrderedJson::object();
   for (const char* name : {"name", "description", "parameters", "strict"}) {
-    if (ordered.contains(name)) function[name] = ordered[name];
+    if (from.contains(name)) function[name] = from[name];
   }
   tools.push_back({{"type", "function"}, {"function", std::move(function)}});
 }
 
 // Reads a group of tools, whose functions the model knows by their own names.
-void ReadNamespace(FieldReader& group, const std::string& path, const OrderedJson& ordered,
-                   OrderedJson& tools, TextTools& texts, Namespaces& namespaces) {
+void ReadNamespace(FieldReader& group, const std::string& path, OrderedJson& tools,
+                   TextTools& texts, Namespaces& namespaces) {
   std::string name;
   std::string description;
   ReadItemField(group, "name", "a string", name);
   group.Read("description", description);
-  const Json* list = group.Find("tools");
+  const OrderedJson* list = group.Find("tools");
   if (list == nullptr || !list->is_array()) {
-    return group.FailValue("tools", list == nullptr ? Json() : *list, "a list of tools");
+    return group.FailValue("tools", list == nullptr ? OrderedJson() : *list, "a list of tools");
   }
   for (size_t i = 0; i < list->size() && group.ok(); ++i) {
     const std::string of_tool = StrCat(path, "tools[", i, "].");
@@ -72,7 +72,7 @@ void ReadNamespace(FieldReader& group, const std::string& path, const OrderedJso
     std::string type;
     ReadItemField(tool, "type", "function, custom", type);
     if (type == "function") {
-      ReadFunctionTool(tool, ordered["tools"][i], tools);
+      ReadFunctionTool(tool, (*list)[i], tools);
     } else if (type == "custom") {
       ReadCustomTool(tool, of_tool, GrammarPlace::kFormat, tools, texts);
       SkipToolFields(tool);
@@ -104,10 +104,9 @@ absl::Status CheckNames(const OrderedJson& tools, const Namespaces& namespaces) 
 }
 
 // Tools are flat here. Returns them as a chat has them.
-OrderedJson ReadResponsesTools(FieldReader& fields, const OrderedJson& ordered, TextTools& texts,
-                               Namespaces& namespaces) {
+OrderedJson ReadResponsesTools(FieldReader& fields, TextTools& texts, Namespaces& namespaces) {
   OrderedJson tools = OrderedJson::array();
-  const Json* list = fields.Find("tools");
+  const OrderedJson* list = fields.Find("tools");
   if (list == nullptr) return tools;
   if (!list->is_array() || list->size() > kMaxTools) {
     fields.FailValue("tools", *list, StrCat("a list of at most ", kMaxTools, " tools"));
@@ -120,14 +119,14 @@ OrderedJson ReadResponsesTools(FieldReader& fields, const OrderedJson& ordered, 
     if (!ReadItemField(tool, "type", kToolTypes, type)) {
       fields.Fail(tool.Finish());
     } else if (type == "function") {
-      ReadFunctionTool(tool, ordered["tools"][i], tools);
+      ReadFunctionTool(tool, (*list)[i], tools);
       fields.Fail(tool.Finish());
     } else if (type == "custom") {
       ReadCustomTool(tool, path, GrammarPlace::kFormat, tools, texts);
       SkipToolFields(tool);
       fields.Fail(tool.Finish());
     } else if (type == "namespace") {
-      ReadNamespace(tool, path, ordered["tools"][i], tools, texts, namespaces);
+      ReadNamespace(tool, path, tools, texts, namespaces);
       fields.Fail(tool.Finish());
     } else if (!IsLeftOut(type)) {
       tool.FailValue("type", type, kToolTypes);
@@ -153,9 +152,10 @@ std::optional<ToolChoice::Named> ReadNamed(FieldReader& reader, bool left_out) {
 
 void ReadAllowedTools(FieldReader& reader, ToolChoice& choice) {
   ReadAllowedMode(reader, choice);
-  const Json* tools = reader.Find("tools");
+  const OrderedJson* tools = reader.Find("tools");
   if (tools == nullptr || !tools->is_array() || tools->empty()) {
-    reader.FailValue("tools", tools == nullptr ? Json() : *tools, "a non-empty list of tools");
+    reader.FailValue("tools", tools == nullptr ? OrderedJson() : *tools,
+                     "a non-empty list of tools");
   }
   for (size_t i = 0; reader.ok() && i < tools->size(); ++i) {
     FieldReader tool((*tools)[i], StrCat("tool_choice.tools[", i, "]."), reader.unknown_fields());
@@ -179,7 +179,7 @@ ToolChoice ReadResponsesChoice(FieldReader& fields) {
   constexpr std::string_view kAllowed =
       "auto, none, required, {\"type\": \"function\", \"name\": NAME}, the same with custom, or "
       "{\"type\": \"allowed_tools\", \"mode\": MODE, \"tools\": [...]}";
-  const Json* const object = ReadChoiceWord(fields, kAllowed, choice);
+  const OrderedJson* const object = ReadChoiceWord(fields, kAllowed, choice);
   if (object == nullptr) return choice;
   FieldReader reader(*object, "tool_choice.", fields.unknown_fields());
   if (const auto type = object->find("type"); type != object->end() && *type == "allowed_tools") {
@@ -194,22 +194,22 @@ ToolChoice ReadResponsesChoice(FieldReader& fields) {
 }
 
 void ReadReasoningField(FieldReader& fields, Chat& chat) {
-  const Json* field = fields.Find("reasoning");
+  const OrderedJson* field = fields.Find("reasoning");
   if (field == nullptr) return;
   FieldReader reasoning(*field, "reasoning.", fields.unknown_fields());
   ReadEffort(reasoning, "effort", chat);
   // Reasoning comes as it is, so that a summary is not missed.
-  const Json summaries = Json::array({"auto", "concise", "detailed", "none"});
+  const OrderedJson summaries = OrderedJson::array({"auto", "concise", "detailed", "none"});
   reasoning.Refuse("summary", summaries);
   reasoning.Refuse("generate_summary", summaries);
-  reasoning.Refuse("context", Json::array({"auto", "current_turn", "all_turns"}));
-  reasoning.Refuse("mode", Json::array({"standard"}));
+  reasoning.Refuse("context", OrderedJson::array({"auto", "current_turn", "all_turns"}));
+  reasoning.Refuse("mode", OrderedJson::array({"standard"}));
   fields.Fail(reasoning.Finish());
 }
 
 // The format that the answer is held to.
-void ReadFormat(FieldReader& text, const OrderedJson& ordered, GenerateRequest& request) {
-  const Json* field = text.Find("format");
+void ReadFormat(FieldReader& text, GenerateRequest& request) {
+  const OrderedJson* field = text.Find("format");
   if (field == nullptr) return;
   FieldReader format(*field, "text.format.", text.unknown_fields());
   constexpr std::string_view kTypes = "text, json_object, json_schema";
@@ -223,13 +223,12 @@ void ReadFormat(FieldReader& text, const OrderedJson& ordered, GenerateRequest& 
     format.Read("name", label);
     format.Read("description", label);
     format.Read("strict", strict);
-    const Json* schema = format.Find("schema");
+    const OrderedJson* schema = format.Find("schema");
     if (schema == nullptr || !schema->is_object()) {
-      format.FailValue("schema", schema == nullptr ? Json() : *schema, "a JSON schema");
+      format.FailValue("schema", schema == nullptr ? OrderedJson() : *schema, "a JSON schema");
     } else {
-      request.grammar = GrammarSpec{.kind = GrammarSpec::Kind::kJsonSchema,
-                                    .text = DumpExact(ordered["text"]["format"]["schema"]),
-                                    .closed = strict};
+      request.grammar = GrammarSpec{
+          .kind = GrammarSpec::Kind::kJsonSchema, .text = DumpExact(*schema), .closed = strict};
     }
   } else if (format.ok() && type != "text") {
     format.FailValue("type", type, kTypes);
@@ -238,29 +237,30 @@ void ReadFormat(FieldReader& text, const OrderedJson& ordered, GenerateRequest& 
   text.Fail(format.Finish());
 }
 
-void ReadTextFormat(FieldReader& fields, const OrderedJson& ordered, GenerateRequest& request) {
-  const Json* field = fields.Find("text");
+void ReadTextFormat(FieldReader& fields, GenerateRequest& request) {
+  const OrderedJson* field = fields.Find("text");
   if (field == nullptr) return;
   FieldReader text(*field, "text.", fields.unknown_fields());
-  ReadFormat(text, ordered, request);
-  text.Refuse("verbosity", Json::array({"low", "medium", "high"}));
+  ReadFormat(text, request);
+  text.Refuse("verbosity", OrderedJson::array({"low", "medium", "high"}));
   fields.Fail(text.Finish());
 }
 
 // Reads what a response is to have beside its text. Of tools that are not here there is nothing,
 // and reasoning comes in the open.
 void ReadInclude(FieldReader& fields) {
-  const Json* field = fields.Find("include");
+  const OrderedJson* field = fields.Find("include");
   if (field == nullptr) return;
   if (!field->is_array()) return fields.FailValue("include", *field, "a list of strings");
-  const Json empty = {"reasoning.encrypted_content",   "file_search_call.results",
-                      "web_search_call.results",       "web_search_call.action.sources",
-                      "message.input_image.image_url", "computer_call_output.output.image_url",
-                      "code_interpreter_call.outputs"};
+  const OrderedJson empty = {
+      "reasoning.encrypted_content",   "file_search_call.results",
+      "web_search_call.results",       "web_search_call.action.sources",
+      "message.input_image.image_url", "computer_call_output.output.image_url",
+      "code_interpreter_call.outputs"};
   for (size_t i = 0; i < field->size() && fields.ok(); ++i) {
     if (IsOneOf((*field)[i], empty)) continue;
     std::vector<std::string> names;
-    for (const Json& name : empty) names.push_back(name.get<std::string>());
+    for (const OrderedJson& name : empty) names.push_back(name.get<std::string>());
     fields.FailValue(StrCat("include[", i, "]"), (*field)[i], JoinList(names));
   }
 }
@@ -279,7 +279,7 @@ void ReadResponsesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiR
   ReadRequestFields(fields, kResponsesField, options);
   fields.Read("parallel_tool_calls", options.parallel_tool_calls);
   fields.Read("stream", request.stream);
-  if (const Json* field = fields.Find("stream_options")) {
+  if (const OrderedJson* field = fields.Find("stream_options")) {
     FieldReader stream(*field, "stream_options.", fields.unknown_fields());
     stream.Refuse("include_obfuscation", {false});
     bool usage = true;  // a response always has it
@@ -289,11 +289,11 @@ void ReadResponsesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiR
 }
 
 // Repeats the request in a response: what it says, else the default.
-std::string Shown(const OrderedJson& ordered, const ApiRequest& request) {
+std::string Shown(const OrderedJson& json, const ApiRequest& request) {
   std::string shown;
   const auto add = [&](const char* name, const OrderedJson& otherwise) {
-    const auto given = ordered.find(name);
-    const bool there = given != ordered.end() && !given->is_null();
+    const auto given = json.find(name);
+    const bool there = given != json.end() && !given->is_null();
     shown += StrCat(shown.empty() ? "\"" : ",\"", name, "\":");
     // Instructions may be of megabytes, which are written where they stay.
     if (there && given->is_string()) {
@@ -329,8 +329,7 @@ absl::StatusOr<ResponsesRequest> ParseResponsesRequest(std::string_view body,
                                                        const DefaultsOf& defaults,
                                                        UnknownFields unknown,
                                                        bool auto_tool_choice) {
-  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
-  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson ordered, ParseOrdered(body));
+  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson json, ParseBodyAsWritten(body));
   FieldReader fields(json, "", unknown);
   ResponsesRequest request;
   ApiRequest& api = request.api;
@@ -339,22 +338,22 @@ absl::StatusOr<ResponsesRequest> ParseResponsesRequest(std::string_view body,
   fields.Read("instructions", request.instructions);
   fields.Read("previous_response_id", request.previous_response_id);
   fields.Read("store", request.store);
-  ReadInput(fields, ordered, request.conversation);
+  ReadInput(fields, request.conversation);
   Chat chat;
   ReadResponsesSampling(fields, defaults, api);
-  OrderedJson tools = ReadResponsesTools(fields, ordered, chat.text_tools, request.namespaces);
+  OrderedJson tools = ReadResponsesTools(fields, chat.text_tools, request.namespaces);
   const ToolChoice choice = ReadResponsesChoice(fields);
   if (fields.ok()) {
     fields.Fail(ApplyTools(std::move(tools), choice, auto_tool_choice, chat, api.options));
   }
   ReadReasoningField(fields, chat);
-  ReadTextFormat(fields, ordered, api.options);
+  ReadTextFormat(fields, api.options);
   ReadInclude(fields);
   CheckNeutralFields(fields, kResponsesEndpoint);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   api.options.parse_reasoning = true;
   api.prompts.emplace_back(std::move(chat));
-  request.shown = Shown(ordered, api);
+  request.shown = Shown(json, api);
   return request;
 }
 
