@@ -54,6 +54,12 @@ struct StateLayout {
     return {.block_size = block_size, .groups = {PagedState{.block_bytes = block_bytes}}};
   }
 
+  // Returns the bytes of one block of a group, or of one sequence's state.
+  int64_t MoveBytes(int group) const {
+    const PagedState* const paged = Paged(group);
+    return paged != nullptr ? paged->block_bytes : std::get<SlotState>(groups[group]).bytes;
+  }
+
   int num_groups() const { return static_cast<int>(groups.size()); }
   const PagedState* Paged(int group) const { return std::get_if<PagedState>(&groups[group]); }
   int num_paged_groups() const { return PagedGroupsBefore(num_groups()); }

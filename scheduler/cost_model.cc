@@ -6,7 +6,8 @@
 namespace millrace {
 namespace {
 
-constexpr double kPairs = 1024;  // scales contexts and pairs to numbers like the others
+constexpr double kPairs = 1024;     // scales contexts and pairs to numbers like the others
+constexpr double kMoved = 1 << 20;  // likewise moved bytes
 
 // Pulls each coefficient to its last value, as a share of its own sum of squares.
 constexpr double kKeep = 1e-4;
@@ -131,13 +132,16 @@ Features StepCostModel::PromptFeatures(const StepWork& work) const {
                                      static_cast<double>(shape_.num_experts));
     experts = std::exp(unread * work.decode_rows) - std::exp(unread * tokens);
   }
-  return {1.0, static_cast<double>(tiles), work.prompt_pairs / kPairs, experts};
+  return {1.0, static_cast<double>(tiles), work.prompt_pairs / kPairs, experts,
+          static_cast<double>(work.moved_bytes) / kMoved};
 }
 
+// What a mixed step moves is among its prompt's features.
 Features StepCostModel::DecodeFeatures(const StepWork& work) {
   if (work.decode_rows == 0) return {};
   return {1.0, static_cast<double>(work.decode_rows),
-          static_cast<double>(work.decode_context) / kPairs, 0.0};
+          static_cast<double>(work.decode_context) / kPairs,
+          work.prompt_tokens == 0 ? static_cast<double>(work.moved_bytes) / kMoved : 0.0, 0.0};
 }
 
 void StepCostModel::Observe(const StepWork& work, double milliseconds) {

@@ -14,6 +14,7 @@ struct StepWork {
   int64_t decode_context = 0;  // positions that the decode rows attend to, together
   int32_t prompt_tokens = 0;   // recomputed ones too
   double prompt_pairs = 0;     // (prompt token, position it attends to)
+  int64_t moved_bytes = 0;     // of blocks and states that are copied before the rows run
 
   // Adds `tokens` consecutive prompt tokens from position `start` on.
   void AddPrompt(int32_t tokens, int32_t start);
@@ -26,14 +27,14 @@ struct StepShape {
   int32_t experts_a_token = 0;
 };
 
-// A linear function of four features, fitted to the last kWindow observations: least absolute
+// A linear function of five features, fitted to the last kWindow observations: least absolute
 // relative errors, by iteratively reweighted least squares (Holland and Welsch, "Robust regression
 // using iteratively reweighted least-squares", 1977), no coefficient below 0. Each observation also
 // weighs by its own time, so that slow outliers hardly count. A direction in which the observations
 // do not differ keeps its last coefficients.
 class WindowFit {
  public:
-  static constexpr size_t kFeatures = 4;
+  static constexpr size_t kFeatures = 5;
   static constexpr size_t kWindow = 48;
   using Features = std::array<double, kFeatures>;
 
@@ -98,8 +99,8 @@ class StepCostModel {
   WindowFit::Features PromptFeatures(const StepWork& work) const;
 
   const StepShape shape_;
-  WindowFit decode_{8};  // a constant, rows, context
-  WindowFit prompt_;     // a constant, tiles, pairs, experts
+  WindowFit decode_{8};  // a constant, rows, context, moved bytes
+  WindowFit prompt_;     // a constant, tiles, pairs, experts, moved bytes
   WindowFit mixed_;      // the same
 };
 

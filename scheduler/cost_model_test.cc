@@ -91,6 +91,32 @@ TEST(StepCostModelTest, LearnsWhatTheExpertsOfAChunkCost) {
   }
 }
 
+TEST(StepCostModelTest, LearnsWhatMovesCost) {
+  constexpr int64_t kState = 19 << 20;
+  const auto moving = [](const StepWork& work) {
+    return Exact(work) + 0.2 * static_cast<double>(work.moved_bytes) / (1 << 20);
+  };
+  StepCostModel model;
+  std::mt19937_64 random(7);
+  const auto moved = [](StepWork work, int states) {
+    work.moved_bytes = states * kState;
+    return work;
+  };
+  for (int i = 0; i < 300; ++i) {
+    const auto rows = static_cast<int32_t>(random() % 16);
+    const auto tokens = static_cast<int32_t>(i % 2 == 0 && rows > 0 ? 0 : 1 + random() % 200);
+    const StepWork work = moved(Work(rows, tokens), static_cast<int>(random() % 3));
+    model.Observe(work, moving(work));
+  }
+  for (const StepWork& kind : {Work(8), Work(0, 64), Work(8, 64)}) {
+    for (const int states : {0, 1, 2}) {
+      const StepWork work = moved(kind, states);
+      EXPECT_NEAR(model.Milliseconds(work), moving(work), 0.02 * moving(work))
+          << work.decode_rows << " rows, " << work.prompt_tokens << " tokens, " << states;
+    }
+  }
+}
+
 TEST(StepCostModelTest, OutliersMoveNothing) {
   StepCostModel model;
   Teach(model, Exact, 300);

@@ -235,6 +235,8 @@ class Scheduler {
   void MoveState(BlockId from, BlockId to, StepPlan& plan) const;
   void FindStatesToCopy(Draft& draft);
   std::optional<CheckpointId> TakeCheckpoint(Sequence& sequence, int32_t position);
+  // Returns the bytes of the states that FindStatesToCopy has noted.
+  int64_t BytesToCopy(const Draft& draft) const;
   void CopyStates(Draft& draft);
   void ConfirmCheckpoint(Sequence& sequence, int32_t end);
   void ForgetCheckpoints(Sequence& sequence);

@@ -122,6 +122,15 @@ void Scheduler::FindStatesToCopy(Draft& draft) {
   }
 }
 
+int64_t Scheduler::BytesToCopy(const Draft& draft) const {
+  const StateLayout& state = options_.limits.state;
+  int64_t bytes = 0;
+  for (int group = 0; group < state.num_groups(); ++group) {
+    if (state.Paged(group) == nullptr) bytes += state.MoveBytes(group);
+  }
+  return bytes * static_cast<int64_t>(draft.to_copy.size());
+}
+
 void Scheduler::CopyStates(Draft& draft) {
   for (const StateToCopy& copy : draft.to_copy) {
     const std::optional<CheckpointId> to = TakeCheckpoint(*copy.sequence, copy.position);

@@ -49,6 +49,9 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
 
   if (draft.plan.rows.empty()) return std::nullopt;
   CopyStates(draft);
+  for (const StateMove& move : draft.plan.moves) {
+    draft.step.work.moved_bytes += options_.limits.state.MoveBytes(move.group);
+  }
   last_step_ = id;
   ++num_in_flight_;
   return std::move(draft.plan);
@@ -102,7 +105,7 @@ void Scheduler::BeginBudget(Draft& draft) {
     prompt_tokens += static_cast<int32_t>(sequence.tokens.size());
     return true;
   });
-  budget_.Begin(rows, context, std::min(prompt_tokens, most));
+  budget_.Begin(rows, context, std::min(prompt_tokens, most), BytesToCopy(draft));
 }
 
 // By rank, so that whoever lacks a block takes it from those that have no row in this step yet. The

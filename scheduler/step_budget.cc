@@ -28,14 +28,16 @@ Duration ToDuration(double milliseconds) {
 StepBudget::StepBudget(std::optional<Duration> target, const StepShape& shape)
     : target_(target), tile_(shape.token_tile), model_(shape) {}
 
-void StepBudget::Begin(int32_t decode_rows, int64_t decode_context, int32_t waiting) {
+void StepBudget::Begin(int32_t decode_rows, int64_t decode_context, int32_t waiting,
+                       int64_t moved_bytes) {
   if (limited_ && work_.prompt_tokens > 0) {  // the step before
     ++num_mixed_;
     CountCost();
   }
   if (limited_) busy_ += ((work_.prompt_tokens > 0 ? 1.0 : 0.0) - busy_) / kBusySteps;
   limited_ = target_.has_value() && decode_rows > 0;
-  work_ = {.decode_rows = decode_rows, .decode_context = decode_context};
+  work_ = {
+      .decode_rows = decode_rows, .decode_context = decode_context, .moved_bytes = moved_bytes};
   waiting_ = waiting;
   limit_.reset();
   is_cut_ = false;
@@ -52,8 +54,10 @@ int32_t StepBudget::Rounded(int32_t prompt_tokens) const {
   return (before + prompt_tokens + granule - 1) / granule * granule - before;
 }
 
+// Without what is moved: however prompts are cut, that is moved once.
 double StepBudget::Milliseconds(int32_t prompt_tokens, double pairs) const {
   StepWork work = work_;
+  work.moved_bytes = 0;
   work.prompt_tokens = prompt_tokens;
   work.prompt_pairs = pairs;
   return model_.Milliseconds(work);
@@ -82,10 +86,7 @@ int32_t StepBudget::WholeTiles(int32_t start) const {
   const double pairs = start + waiting_ / 2.0;  // a token, on average
   const double uncut = Milliseconds(waiting_, pairs * waiting_);
   const double tile = uncut - Milliseconds(whole, pairs * whole);
-  StepWork decode = work_;
-  decode.prompt_tokens = 0;
-  decode.prompt_pairs = 0;
-  const double alone = Milliseconds(rest, pairs * rest) - model_.Milliseconds(decode) - tile;
+  const double alone = Milliseconds(rest, pairs * rest) - Milliseconds(0, 0) - tile;
   const double saved = tile * (tile_ - rest) / tile_;
   return (1 - busy_) * std::max(alone, 0.0) < busy_ * saved ? whole : waiting_;
 }
@@ -112,12 +113,10 @@ void StepBudget::CountCost() {
   const int32_t left = waiting_ - work_.prompt_tokens;
   if (!is_cut_ || left <= 0 || !model_.Knows(work_)) return;
   const double pairs = work_.prompt_pairs / work_.prompt_tokens;
-  const double cost = model_.Milliseconds(work_) + Milliseconds(left, pairs * left) -
-                      Milliseconds(waiting_, pairs * waiting_);
-  const double decode = model_.Milliseconds(
-      {.decode_rows = work_.decode_rows, .decode_context = work_.decode_context});
+  const double cost = Milliseconds(work_.prompt_tokens, work_.prompt_pairs) +
+                      Milliseconds(left, pairs * left) - Milliseconds(waiting_, pairs * waiting_);
   prompt_cost_ += ToDuration(std::max(cost, 0.0));
-  throughput_cost_ += ToDuration(std::max(cost - decode, 0.0));
+  throughput_cost_ += ToDuration(std::max(cost - Milliseconds(0, 0), 0.0));
 }
 
 void StepBudget::SetLimit(int32_t wanted, int32_t start) {

@@ -45,8 +45,9 @@ class StepBudget {
       : StepBudget(target, StepShape{.token_tile = token_tile}) {}
 
   // Begins a step whose decoding rows are these. `waiting`: prompt tokens that an uncut step would
-  // take.
-  void Begin(int32_t decode_rows, int64_t decode_context, int32_t waiting = kManyPromptTokens);
+  // take. `moved_bytes`: what the step copies whatever prompt tokens it takes.
+  void Begin(int32_t decode_rows, int64_t decode_context, int32_t waiting = kManyPromptTokens,
+             int64_t moved_bytes = 0);
 
   // Returns how many of `wanted` prompt tokens from position `start` on the step may take, which
   // Take then counts.

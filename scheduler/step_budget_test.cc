@@ -231,6 +231,37 @@ TEST(StepBudgetTileTest, WholeTilesAreTakenWhereMorePromptsFollow) {
   EXPECT_EQ(TokensOf512(6, 2), 512);
 }
 
+// Sequences that decode have their states copied at the end of each block, in one of four steps
+// here: such a step takes fewer prompt tokens, and so do all others not.
+TEST(StepBudgetMovesTest, ATargetHoldsWhereStatesAreCopied) {
+  constexpr double kCopy = 20;  // milliseconds
+  SchedulerOptions options = Options(milliseconds(80));
+  options.limits.state.groups = {PagedState{}, SlotState{.bytes = 20 << 20}};
+  options.limits.num_blocks = {8192, 64};
+  options.prefix_caching = true;
+  TimedDevice device(options, [cpu = kDevices[1].Formula()](const StepWork& work) mutable {
+    return cpu(work) + kCopy * static_cast<double>(work.moved_bytes) / (20 << 20);
+  });
+  for (int i = 0; i < 4; ++i) device.Add(100 + 4 * i, 2000);
+  for (int i = 0; i < 60; ++i) device.RunStep();
+  for (int i = 0; i < 12; ++i) {  // from which the budget learns
+    device.Add(60 + 10 * i, 1);
+    for (int j = 0; j < 4; ++j) device.RunStep();
+  }
+  const SequenceId prompt = device.Add(1500, 1);
+  const size_t first = device.steps().size();
+  while (!device.life(prompt).ended) ASSERT_TRUE(device.RunStep());
+  std::vector<double> times;
+  int moving = 0;
+  for (size_t i = first; i < device.steps().size(); ++i) {
+    times.push_back(device.steps()[i].milliseconds);
+    moving += device.steps()[i].work.moved_bytes > 0 ? 1 : 0;
+  }
+  EXPECT_GT(moving, 5);
+  EXPECT_LE(Quantile(times, 0.95), 80);
+  EXPECT_GE(Quantile(times, 0.1), 0.6 * 80);
+}
+
 TEST(PlanFromTest, IsShortlyBeforeTheEndOfALongStepAndAtOnceInAShortOne) {
   for (const auto& [step, wait] :
        {std::pair(100.0, 75.0), {40.0, 30.0}, {20.0, 10.0}, {8.0, 0.0}}) {

@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "scheduler/block_hash.h"
 
 namespace millrace {
 
 TimedDevice::TimedDevice(const SchedulerOptions& options, Formula formula)
     : scheduler_(*Scheduler::Create(options)),
       num_slots_(options.limits.max_num_seqs),
+      state_(options.limits.state),
       formula_(std::move(formula)) {}
 
 SequenceId TimedDevice::Add(int32_t prompt_tokens, int32_t max_tokens, TenantShare tenant,
@@ -19,6 +21,7 @@ SequenceId TimedDevice::Add(int32_t prompt_tokens, int32_t max_tokens, TenantSha
   for (int i = 0; i < prompt_tokens; ++i) {
     request.prompt.push_back(static_cast<Token>((request.id * 7919 + i) % 1000));
   }
+  request.prompt_hashes = HashPrompt({}, request.prompt, state_.block_size);
   request.stop.max_tokens = max_tokens;
   request.priority = priority;
   request.tenant = tenant;
@@ -64,6 +67,9 @@ void TimedDevice::Submit(const StepPlan& plan) {
     out.tokens.begin = static_cast<int32_t>(in_flight.result.tokens.size());
     for (int i = 0; i < row.logits.size(); ++i) in_flight.result.tokens.push_back({.token = 1});
     out.tokens.end = static_cast<int32_t>(in_flight.result.tokens.size());
+  }
+  for (const StateMove& move : plan.moves) {
+    step.work.moved_bytes += state_.MoveBytes(move.group);
   }
   step.milliseconds = formula_(step.work);
   in_flight.milliseconds = step.milliseconds;

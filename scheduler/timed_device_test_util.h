@@ -67,6 +67,7 @@ class TimedDevice {
 
   const std::unique_ptr<Scheduler> scheduler_;
   const int32_t num_slots_;
+  const StateLayout state_;
   const Formula formula_;
   SteadyTime now_ = SteadyTime(std::chrono::hours(1));
   SequenceId next_id_ = 1;

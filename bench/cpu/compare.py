@@ -24,14 +24,11 @@ def offline(side, _options, _run):
     return side.offline(side.model)
 
 
-def gemma(side, options, _run):
-    """Decode and prefill of another architecture, in mixed K-quants."""
-    return {f"gemma_{figure}": value for figure, value in side.offline(options.gemma).items()}
-
-
-def experts(side, options, _run):
-    """Decode and prefill of a mixture of experts."""
-    return {f"experts_{figure}": value for figure, value in side.offline(options.experts).items()}
+def of_file(name):
+    """Returns a part: decode and prefill of the file of that option."""
+    def measure(side, options, _run):
+        return {f"{name}_{figure}": value for figure, value in side.offline(getattr(options, name)).items()}
+    return measure
 
 
 def serve(side, options, run):
@@ -114,8 +111,10 @@ def tokenizer(side, options, _run):
 BUILDS = ("ours", "baseline")
 SERVERS = (*BUILDS, "q4_1", "q4_0")
 
-# name: (measuring function, sides that have it, discarded runs, least runs unless --quick). Gemma and the experts have a single file.
-PARTS = {"offline": (offline, SERVERS, 0, 1), "gemma": (gemma, (*BUILDS, "q4_1"), 0, 1), "experts": (experts, (*BUILDS, "q4_1"), 0, 1),
+FILES = ("gemma", "experts", "qwen35")  # other models: mixed K-quants, a mixture of experts, recurrent layers; a single file each
+
+# name: (measuring function, sides that have it, discarded runs, least runs unless --quick)
+PARTS = {"offline": (offline, SERVERS, 0, 1), **{name: (of_file(name), (*BUILDS, "q4_1"), 0, 1) for name in FILES},
          "serve": (serve, SERVERS, 0, 1),
          "quantize": (quantize, BUILDS, 0, 1), "start": (start, SERVERS, 1, 5), "scheduler": (scheduler, BUILDS, 0, 1),
          "tokenizer": (tokenizer, (*BUILDS, "hf"), 0, 1)}
@@ -181,8 +180,8 @@ def parse_options():
     parser.add_argument("--model", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--q4-0", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--gemma", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--experts", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    for name in FILES:
+        parser.add_argument(f"--{name}", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--float-folder", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--tokenizers", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make bench-cpu`: Millrace and llama.cpp side by side on this machine (bench/README.md).
-#   bench/cpu/run.sh [--quick] [--baseline BUILD_FOLDER] [--only offline,gemma,experts,serve,quantize,start,scheduler,tokenizer] [--help]
+#   bench/cpu/run.sh [--quick] [--baseline BUILD_FOLDER] [--only offline,gemma,experts,qwen35,serve,quantize,start,scheduler,tokenizer] [--help]
 # Installs what is missing, fetches the default model, builds llama.cpp (into the cache folder, once) and Millrace, measures.
 # With a baseline, another build of Millrace is the peer, and llama.cpp is not built.
 set -euo pipefail
@@ -11,6 +11,7 @@ PEER=$CACHE/llama.cpp-0.3.36
 Q4_0=$CACHE/SmolLM2-135M-Instruct.Q4_0.gguf
 FLOAT=$CACHE/SmolLM2-135M-Instruct-BF16
 EXPERTS=$CACHE/olmoe-widths-4-layers-q4_k.gguf
+QWEN35=$CACHE/qwen3.5-0.8b-shapes-q4_k.gguf
 TOKENIZERS=build/bench/tokenizers
 programs=(llama-server llama-bench llama-batched-bench llama-quantize)
 
@@ -45,11 +46,12 @@ make_float_folder() {
   mv "$FLOAT.part" "$FLOAT"
 }
 
-make_experts() {
-  [ -f "$EXPERTS" ] && return
-  say "making a mixture of experts (1 GB)"
-  python3 bench/cpu/experts_file.py "$EXPERTS.part"
-  mv "$EXPERTS.part" "$EXPERTS"
+# Random weights in the shapes of a model of shapes.py.
+make_random() {
+  [ -f "$2" ] && return
+  say "making $(basename "$2") of random weights"
+  python3 bench/cpu/random_file.py "$1" "$2.part"
+  mv "$2.part" "$2"
 }
 
 build_ours() {
@@ -66,9 +68,10 @@ scripts/fetch_llama_cpp.sh
 python=$(venv_path bench)/bin/python
 [[ " $* " == *" --baseline"* ]] || { build_peer && make_q4_0; }
 make_float_folder
-make_experts
+make_random olmoe "$EXPERTS"
+make_random qwen35 "$QWEN35"
 say "making tokenizers"
 "$python" bench/cpu/write_tokenizers.py "$MODEL" "$LLAMA_CPP/vendor/llama.cpp/models" "$TOKENIZERS"
 build_ours
 exec python3 bench/cpu/compare.py --peer "$PEER/bin" --model "$MODEL" --q4-0 "$Q4_0" --gemma "$GEMMA" --experts "$EXPERTS" \
-  --float-folder "$FLOAT" --tokenizers "$TOKENIZERS" --python "$python" "$@"
+  --qwen35 "$QWEN35" --float-folder "$FLOAT" --tokenizers "$TOKENIZERS" --python "$python" "$@"

@@ -33,7 +33,10 @@ class CpuHostModel : public HostModel {
 
   const ModelInfo& info() const override { return model_->info; }
 
-  void Move(const StateMove& move) override { model_->kv.Move(move); }
+  absl::Status Move(absl::Span<const StateMove> moves) override {
+    model_->kv.Move(moves, *model_->pool);
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
     while (hang.Fires()) std::this_thread::sleep_for(kHang);

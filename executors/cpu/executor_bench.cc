@@ -35,6 +35,7 @@ constexpr int kPrompt = 128;
 constexpr int kDecodeSteps = 128;
 constexpr int kPrefill = 512;
 constexpr int kMaxBatch = 64;
+constexpr int kTimedBatch = 16;  // sequences of the largest decoding step whose ops are timed
 
 struct Options {
   std::string model;
@@ -102,7 +103,8 @@ void Run(const Options& options) {
   CpuSpec device;
   device.threads = options.threads;
   device.weight_bits = options.weight_bits;
-  device.max_num_seqs = kMaxBatch;
+  device.max_num_seqs =
+      std::max(kTimedBatch, *std::max_element(options.batches.begin(), options.batches.end()));
   std::unique_ptr<Executor> executor;
   const double load = Seconds([&] {
     auto loaded = LoadCpuExecutor({options.model}, device);
@@ -130,7 +132,7 @@ void Run(const Options& options) {
   const MachineRates rates = MeasureMachine(pool);
   report("read_gb_s", rates.read_gb_s, "GB/s from memory");
   report("int8_gops", rates.int8_gops, "GOPS, dot products of int8");
-  for (const int tokens : {1, 16, kPrefill}) {
+  for (const int tokens : {1, kTimedBatch, kPrefill}) {
     auto times = TimeOps(options.model, device, tokens, tokens == kPrefill ? 1 : tokens);
     CheckOk(times.status());
     for (const OpTime& op : *times) {

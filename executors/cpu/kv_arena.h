@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "executors/cpu/memory.h"
+#include "executors/host/thread_pool.h"
 #include "executors/models/model_state.h"
 
 namespace millrace::cpu {
@@ -93,10 +94,19 @@ struct KvArena {
     return largest;
   }
 
-  void Move(const StateMove& move) const {
-    const Group& group = groups[move.group];
-    std::memcpy(group.memory.data() + move.to.block * group.block_bytes,
-                group.memory.data() + move.from.block * group.block_bytes, group.block_bytes);
+  // Copies blocks and states, each with all threads of the pool.
+  void Move(absl::Span<const StateMove> moves, ThreadPool& pool) const {
+    constexpr size_t kPiece = size_t{256} << 10;  // a state has many, most blocks are one
+    for (const StateMove& move : moves) {
+      const Group& group = groups[move.group];
+      const uint8_t* const from = group.memory.data() + move.from.block * group.block_bytes;
+      uint8_t* const to = group.memory.data() + move.to.block * group.block_bytes;
+      const size_t pieces = (group.block_bytes + kPiece - 1) / kPiece;
+      pool.ParallelFor(static_cast<int>(pieces), [&](int piece, int) {
+        const size_t begin = piece * kPiece;
+        std::memcpy(to + begin, from + begin, std::min(kPiece, group.block_bytes - begin));
+      });
+    }
   }
 };
 

@@ -63,8 +63,11 @@ class RanksModel : public HostModel {
 
   const ModelInfo& info() const override { return ranks_[0]->info; }
 
-  void Move(const StateMove& move) override {
-    for (const auto& rank : ranks_) rank->kv.Move(move);
+  absl::Status Move(absl::Span<const StateMove> moves) override {
+    return threads_.Run([this, moves](int rank) {
+      ranks_[rank]->kv.Move(moves, *ranks_[rank]->pool);
+      return absl::OkStatus();
+    });
   }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {

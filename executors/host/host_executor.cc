@@ -66,7 +66,10 @@ class HostExecutor : public Executor {
   };
 
   StepResult Run(const StepPlan& plan) {
-    for (const StateMove& move : plan.moves) model_->Move(move);
+    if (!plan.moves.empty()) {
+      absl::Status moved = model_->Move(plan.moves);
+      if (!moved.ok()) return {.id = plan.id, .status = std::move(moved)};
+    }
     CpuStepInput& input = parts_->input;
     parts_->slots.Begin(plan, &input);
     absl::Span<const Sampled> sampled;

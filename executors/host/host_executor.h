@@ -20,8 +20,9 @@ class HostModel {
 
   virtual const ModelInfo& info() const = 0;
 
-  // Copies a whole block of a group, on the device, in all of its layers.
-  virtual void Move(const StateMove& move) = 0;
+  // Copies a step's blocks and states on the device, of which there is at least one. An error means
+  // that the executor has failed, like a device.
+  virtual absl::Status Move(absl::Span<const StateMove> moves) = 0;
 
   // Runs a step of at least one token. Returns the outcomes of input.samples in order, possibly
   // followed by further entries; valid until the next call. ResourceExhausted fails the step's rows

@@ -44,7 +44,10 @@ class PackageLm : public HostModel {
         no_place_(int64_t{info_.limits.num_blocks[0]} * info_.limits.block_size()) {}
 
   const ModelInfo& info() const override { return info_; }
-  void Move(const StateMove& move) override { kv_.Move(move); }
+  absl::Status Move(absl::Span<const StateMove> moves) override {
+    for (const StateMove& move : moves) kv_.Move(move);
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
     try {

@@ -25,7 +25,10 @@ namespace {
 struct TorchModel : HostModel {
   const ModelInfo& info() const override { return model_info; }
 
-  void Move(const StateMove& move) override { kv.Move(move); }
+  absl::Status Move(absl::Span<const StateMove> moves) override {
+    for (const StateMove& move : moves) kv.Move(move);
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
     try {
