@@ -1,11 +1,11 @@
 #include "executors/cpu/kv_arena.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cpu {
@@ -21,7 +21,7 @@ TEST(KvArenaTest, MovesCopyWholeBlocksAndNothingElse) {
     std::vector<std::vector<uint8_t>> expected;
     for (const size_t bytes : kBytes) {
       auto memory = Memory::Reserve(kPlaces * bytes, "the test");
-      CheckOk(memory.status());
+      ASSERT_TRUE(memory.ok()) << memory.status();
       std::vector<uint8_t>& values = expected.emplace_back(kPlaces * bytes);
       for (size_t i = 0; i < values.size(); ++i) {
         values[i] = static_cast<uint8_t>(i * 131 + i / 251);
