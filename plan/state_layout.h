@@ -69,6 +69,17 @@ struct StateLayout {
     return count;
   }
 
+  // Returns whether layers have state of a fixed size a sequence, beside that in blocks.
+  bool has_slots() const { return num_paged_groups() < num_groups(); }
+  // Returns the bytes of a sequence's state at its slot, in all groups of slots: 0 without one.
+  int64_t SlotBytes() const {
+    int64_t bytes = 0;
+    for (const StateGroup& group : groups) {
+      if (const auto* const slots = std::get_if<SlotState>(&group)) bytes += slots->bytes;
+    }
+    return bytes;
+  }
+
   // Returns how many blocks `positions` positions fill, the last one perhaps in part.
   int32_t BlocksFor(int32_t positions) const { return (positions + block_size - 1) / block_size; }
 

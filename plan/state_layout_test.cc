@@ -45,5 +45,15 @@ TEST(StateLayoutTest, AGroupOfSlotsHasNoPages) {
   EXPECT_EQ(layout.Paged(1)->window, 8);
 }
 
+TEST(StateLayoutTest, AddsUpTheSlotsOfASequence) {
+  const StateLayout layout{
+      .block_size = 16,
+      .groups = {SlotState{.bytes = 100}, PagedState{.block_bytes = 7}, SlotState{.bytes = 20}}};
+  EXPECT_TRUE(layout.has_slots());
+  EXPECT_EQ(layout.SlotBytes(), 120);
+  EXPECT_FALSE(StateLayout::OnePool(16, 7).has_slots());
+  EXPECT_EQ(StateLayout::OnePool(16, 7).SlotBytes(), 0);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -198,7 +198,7 @@ struct StepLimits {
   bool embeds_parts = false;
 
   int32_t block_size() const { return state.block_size; }
-  bool has_slots() const { return state.num_paged_groups() < state.num_groups(); }
+  bool has_slots() const { return state.has_slots(); }
   // Returns how many blocks a group has; of one of slots, these and the places of checkpoints.
   int32_t num_places(int group) const {
     return num_blocks[group] + (state.Paged(group) == nullptr ? max_num_seqs : 0);

@@ -124,9 +124,8 @@ std::vector<float> TwinLogprobs(Executor& executor, const FamilyReference& refer
   const SlotId slot = driver.Add(reference.prompt, kScored);
   std::vector<float> logprobs;
   AppendPromptLogprobs(driver, slot, tokens, tokens, &logprobs);
-  const bool has_slots = limits.state.num_paged_groups() < limits.state.num_groups();
   for (const int32_t position : reference.rows) {
-    const int32_t cached = has_slots ? 0 : position / limits.block_size();
+    const int32_t cached = limits.has_slots() ? 0 : position / limits.block_size();
     AppendRow(driver, limits.vocab_size, reference.prompt, position,
               absl::MakeConstSpan(driver.blocks(slot)).first(cached), &logprobs);
   }

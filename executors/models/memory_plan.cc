@@ -39,13 +39,7 @@ int64_t MemoryPlan::MostStateBytes() const {
 }
 
 int64_t MemoryPlan::LeastStateBytes() const {
-  int64_t bytes = (1 + spare_blocks) * BytesOfABlockEach(state);
-  for (const StateGroup& group : state.groups) {
-    if (const auto* const slots = std::get_if<SlotState>(&group)) {
-      bytes += slots->bytes * use.max_num_seqs;
-    }
-  }
-  return bytes;
+  return (1 + spare_blocks) * BytesOfABlockEach(state) + state.SlotBytes() * use.max_num_seqs;
 }
 
 }  // namespace millrace

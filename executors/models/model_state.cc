@@ -313,12 +313,7 @@ int64_t BytesOfABlockEach(const StateLayout& layout) {
 }
 
 absl::Status TooLittleStateMemory(const StateLayout& layout, int64_t bytes, int32_t max_num_seqs) {
-  int64_t states = 0;
-  for (const StateGroup& group : layout.groups) {
-    if (const auto* const slots = std::get_if<SlotState>(&group)) {
-      states += slots->bytes * max_num_seqs;
-    }
-  }
+  const int64_t states = layout.SlotBytes() * max_num_seqs;
   const std::string beside =
       states == 0 ? ""
                   : StrCat(" and the ", states, " of the states of max_num_seqs = ", max_num_seqs,

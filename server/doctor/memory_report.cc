@@ -5,7 +5,6 @@
 #include <limits>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/status.h"
@@ -108,13 +107,8 @@ int64_t CpuCacheBytes(int64_t half, const MemoryPlan& plan) {
 
 // Returns the bytes for checkpoints that no setting sizes, `rest` bytes being taken beside them.
 int64_t CpuCheckpointBytes(uint64_t rest, uint64_t available, const MemoryPlan& plan) {
-  const int64_t half = HalfOfFree(rest, available);
-  int64_t most = 0;
-  for (const StateGroup& group : plan.state.groups) {
-    const auto* const slots = std::get_if<SlotState>(&group);
-    if (slots != nullptr) most += slots->bytes * kCheckpointsEach * plan.use.max_num_seqs;
-  }
-  return std::min(half, most);
+  return std::min(HalfOfFree(rest, available),
+                  plan.state.SlotBytes() * kCheckpointsEach * plan.use.max_num_seqs);
 }
 
 void AddParts(const OpenedModel& model, const MemoryPlan& plan, MemoryReport& report) {
@@ -137,9 +131,9 @@ absl::StatusOr<MemoryReport> ReportCpu(const Settings& settings, const OpenedMod
   SetAvailable(ReadMachineMemory(), report);
   int64_t cache = settings.kv_cache_memory;
   if (cache == 0) {
-    const bool has_slots = plan.state.num_paged_groups() < plan.state.num_groups();
-    const auto checkpoints = static_cast<uint64_t>(has_slots ? plan.use.checkpoint_bytes : 0);
-    const int64_t half = HalfOfFree(report.total + checkpoints, *report.available);
+    const int64_t checkpoints = plan.state.has_slots() ? plan.use.checkpoint_bytes : 0;
+    const int64_t half =
+        HalfOfFree(report.total + static_cast<uint64_t>(checkpoints), *report.available);
     const int32_t sequences = SequencesWithStates(plan.state, half / 2, plan.use.max_num_seqs);
     if (sequences < plan.use.max_num_seqs) report.max_num_seqs = sequences;
     plan.use.max_num_seqs = sequences;
@@ -192,13 +186,18 @@ absl::StatusOr<MemoryReport> ReportCuda(const Settings& settings, const OpenedMo
   return report;
 }
 
+// Returns whether layers of the model keep states at slots; false if it cannot be opened.
+bool HasRecurrentLayers(const Settings& settings, const std::string& path) {
+  const absl::StatusOr<OpenedModel> model = OpenModel(path, MakeModelSpec(settings, path).runner);
+  return model.ok() &&
+         std::any_of(model->config.layers.begin(), model->config.layers.end(),
+                     [](const auto& layer) { return layer.FindSoftmax() == nullptr; });
+}
+
 }  // namespace
 
 int32_t SequencesWithStates(const StateLayout& state, int64_t bytes, int32_t most) {
-  int64_t each = 0;
-  for (const StateGroup& group : state.groups) {
-    if (const auto* const slots = std::get_if<SlotState>(&group)) each += slots->bytes;
-  }
+  const int64_t each = state.SlotBytes();
   if (each == 0) return most;
   return static_cast<int32_t>(std::clamp<int64_t>(bytes / each, 1, most));
 }
@@ -223,7 +222,10 @@ absl::StatusOr<MemoryReport> ReportMemory(const Settings& settings, const std::s
 
 void SizeCaches(const std::string& path, Settings& settings) {
   const bool sizes_kv = settings.kv_cache_memory == 0;
-  if (settings.device != Device::kCpu || (!sizes_kv && settings.state_cache_memory != 0)) return;
+  const bool sizes_checkpoints = settings.state_cache_memory == 0 && settings.prefix_caching;
+  if (settings.device != Device::kCpu || (!sizes_kv && !sizes_checkpoints)) return;
+  // Most models have no states to copy, which their files say without a dry run.
+  if (!sizes_kv && !HasRecurrentLayers(settings, path)) return;
   const absl::StatusOr<MemoryReport> report = ReportMemory(settings, path);
   if (!report.ok()) {  // who loads the model says why
     if (sizes_kv) settings.kv_cache_memory = int64_t{1} << 30;
@@ -240,7 +242,7 @@ void SizeCaches(const std::string& path, Settings& settings) {
   }
   if (sizes_kv) settings.kv_cache_memory = kv;
   if (report->max_num_seqs.has_value()) settings.max_num_seqs = *report->max_num_seqs;
-  if (settings.state_cache_memory == 0) settings.state_cache_memory = checkpoints;
+  if (sizes_checkpoints) settings.state_cache_memory = checkpoints;
 }
 
 std::string Mebibytes(uint64_t bytes) {

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "base/unread_test_util.h"
 #include "server/guard/frame_test_util.h"
 #include "server/guard/http2.h"
+#include "server/tls/unread_test_util.h"
 
 namespace millrace {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/strings/ascii.h"
 #include "base/strings.h"
-#include "base/unread_test_util.h"
+#include "server/tls/unread_test_util.h"
 
 namespace millrace {
 

@@ -8,7 +8,7 @@
 #include <array>
 #include <cerrno>
 
-#include "base/unread_test_util.h"
+#include "server/tls/unread_test_util.h"
 #include "server/tls/x509_text.h"
 
 namespace millrace {
