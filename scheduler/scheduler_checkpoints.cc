@@ -123,12 +123,7 @@ void Scheduler::FindStatesToCopy(Draft& draft) {
 }
 
 int64_t Scheduler::BytesToCopy(const Draft& draft) const {
-  const StateLayout& state = options_.limits.state;
-  int64_t bytes = 0;
-  for (int group = 0; group < state.num_groups(); ++group) {
-    if (state.Paged(group) == nullptr) bytes += state.MoveBytes(group);
-  }
-  return bytes * static_cast<int64_t>(draft.to_copy.size());
+  return options_.limits.state.SlotBytes() * static_cast<int64_t>(draft.to_copy.size());
 }
 
 void Scheduler::CopyStates(Draft& draft) {
