@@ -105,7 +105,8 @@ struct LaneGates {
         __fadd_rn(Value(args.beta_alpha, token, int64_t{args.heads.value_heads} + value_head),
                   args.time_bias[value_head]);
     const float step = a > 20 ? a : log1pf(expf(a));  // softplus; above 20 the 1 is lost anyway
-    decay = expf(__fmul_rn(args.rates[value_head], step));
+    const float rate = args.rates[value_head];
+    decay = expf(__fmul_rn(args.log_rates ? -expf(rate) : rate, step));
     beta = __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-b)));
   }
 };

@@ -13,7 +13,7 @@ namespace millrace::kernels {
 // For each token, in float32:
 //   [q, k, v] = silu(sum over i of convolution[i] * the input of the token 3 - i before it)
 //   q = q / sqrt(|q|^2 + length_epsilon) / sqrt(128), k = k / sqrt(|k|^2 + length_epsilon)
-//   decay = exp(rate * softplus(alpha + time_bias)), beta = 1 / (1 + exp(-beta))
+//   decay = exp(-A * softplus(alpha + time_bias)), beta = 1 / (1 + exp(-beta))
 // Inputs before position 0 are zeros; others before the row are the state's, where the row leaves
 // its last three.
 //
@@ -28,12 +28,13 @@ struct DeltaInputsArgs {
 
   // Constant while steps run.
   const float* convolution;  // [4][channels], the oldest token's first; 16-byte aligned
-  const float* rates;        // [value_heads]: -A, where checkpoints hold log(A)
+  const float* rates;        // [value_heads]: -A, or log(A) if `log_rates`
   const float* time_bias;    // [value_heads]
 
   RecurrentState state;  // its convolution part is read and written
   DeltaOperands out;     // [max_tokens, ...]
   float length_epsilon = 1e-6f;
+  bool log_rates = false;  // as folders have them; files of llama.cpp's converter have -A
 };
 
 // Returns cudaErrorInvalidValue, and launches nothing, if `args` violates the constraints above.

@@ -21,17 +21,18 @@ constexpr int kPast = kConvolutionTokens - 1;
 // A layer's weights, and products of `tokens` tokens. Rows of the products go on with columns that
 // are not read.
 struct Layer {
-  Layer(const DeltaHeads& heads, int tokens, bool scaled)
+  Layer(const DeltaHeads& heads, int tokens, bool scaled, bool log_rates = false)
       : heads(heads),
+        log_rates(log_rates),
         qkv(tokens, static_cast<int>(heads.channels()) + 64, scaled, 1),
         gate_width((2 * heads.value_heads + 15) / 16 * 16),
         beta_alpha(tokens, gate_width, scaled, 5),
         convolution(RandomNormal(kConvolutionTokens * heads.channels(), 9)),
         rates(RandomNormal(heads.value_heads, 10)),
         time_bias(RandomNormal(heads.value_heads, 11)) {
-    std::vector<float> negative = rates.Download();
-    for (float& rate : negative) rate = -std::abs(rate);
-    rates.Upload(negative);
+    std::vector<float> drawn = rates.Download();
+    for (float& rate : drawn) rate = log_rates ? std::log(std::abs(rate)) : -std::abs(rate);
+    rates.Upload(drawn);
   }
 
   // The operands of tokens [first, first + rows' tokens) of the products.
@@ -50,10 +51,12 @@ struct Layer {
             .rates = rates.get(),
             .time_bias = time_bias.get(),
             .state = state.view(),
-            .out = out.view()};
+            .out = out.view(),
+            .log_rates = log_rates};
   }
 
   DeltaHeads heads;
+  bool log_rates;
   TestProduct qkv;
   int gate_width;  // of a linear whose rows are padded
   TestProduct beta_alpha;
@@ -126,8 +129,9 @@ struct Reference {
     for (int v = 0; v < heads.value_heads; ++v) {
       const double* const factors = &layer.beta_alpha.values[int64_t{token} * layer.gate_width];
       betas.push_back(Sigmoid(factors[v]));
+      const double rate = layer.log_rates ? -std::exp(rates[v]) : rates[v];
       decays.push_back(
-          std::exp(rates[v] * std::log1p(std::exp(factors[heads.value_heads + v] + bias[v]))));
+          std::exp(rate * std::log1p(std::exp(factors[heads.value_heads + v] + bias[v]))));
     }
   }
 
@@ -185,7 +189,7 @@ TEST(DeltaInputs, MatchDouble) {
     for (const bool scaled : {false, true}) {
       SCOPED_TRACE(Name(heads) + (scaled ? " scaled" : ""));
       const TestRows rows(kRows);
-      const Layer layer(heads, rows.tokens(), scaled);
+      const Layer layer(heads, rows.tokens(), scaled, /*log_rates=*/heads.interleaved != scaled);
       TestState state(heads, kSlots);
       state.FillRandom(12);
       const std::vector<float> before = state.memory.Download();

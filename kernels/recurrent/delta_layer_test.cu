@@ -43,6 +43,7 @@ struct Step {
       : rows(of),
         tokens(rows.tokens()),
         operands(kHeads, tokens),
+        weights(int64_t{kTokens} * kHeads.value_heads),
         out(tokens, static_cast<int>(kHeads.value_width()), Scaling::kTokenGroup) {}
 
   void Launch(const Layer& layer, int first, const TestState& state, cudaStream_t stream) const {
@@ -65,7 +66,8 @@ struct Step {
                                .rows = rows.view(),
                                .operands = operands.view(),
                                .state = state.view(),
-                               .out = operands.values.get()},
+                               .out = operands.values.get(),
+                               .weights = weights.get()},
                               stream),
               "rule");
     CheckCuda(LaunchGatedNorm({.x = operands.values.get(),
@@ -82,6 +84,7 @@ struct Step {
   TestRows rows;
   int tokens;
   TestOperands operands;
+  DeviceBuffer<DeltaWeights> weights;
   TestActivation out;
 };
 
@@ -94,8 +97,10 @@ std::vector<std::vector<uint8_t>> Whole(const Layer& layer, const TestState& sta
   return expected;
 }
 
+// Returns what the sequence's slot means at its end.
 std::vector<uint32_t> OwnState(const TestState& state) {
-  return Bits(state.memory.Download(), kOwnSlot * state.stride, StateFloats(kHeads));
+  const std::vector<float> slots = state.memory.Download();
+  return MeantBits(kHeads, &slots[kOwnSlot * state.stride], kTokens);
 }
 
 // Prompts cut anywhere, then decode to the end, beside another sequence.

@@ -1,4 +1,5 @@
-// The gated delta rule (Gated DeltaNet, arXiv:2412.06464), token by token, in prompts too.
+// The gated delta rule (Gated DeltaNet, arXiv:2412.06464) by blocks of eight tokens, in prompts and
+// in decode.
 #ifndef MILLRACE_KERNELS_RECURRENT_DELTA_RULE_H_
 #define MILLRACE_KERNELS_RECURRENT_DELTA_RULE_H_
 
@@ -33,29 +34,45 @@ constexpr bool IsBlockFor(const DeltaBlock& block, const DeltaHeads& heads) {
 // 16 columns, whatever the size of their groups.
 constexpr DeltaBlock DefaultDeltaBlock() { return {16, 1}; }
 
-// For each row, token and value head, with the state S, [keys, values], and all products from the S
-// before the token:
-//   delta = beta * (v - decay * S^T k)
-//   out = decay * S^T q + (q k) * delta
-//   S = decay * S + k delta^T
+// Computes, for each row and value head, the gated delta rule:
+//   S = decay * S, delta = beta * (v - S^T k), S = S + k delta^T, out = S^T q
+// by blocks of tokens at multiples of eight from the sequence's start. With the state S, [keys,
+// values], before the block, token t of it and the factors of DeltaWeights:
+//   delta_t = beta_t * (v_t - start_t * S^T k_t) + sum over j < t of delta(t, j) delta_j
+//   out_t = start_t * S^T q_t + sum over j <= t of output(t, j) delta_j
+// and when all eight are there S = start_7 * S + sum over j of k_j (fold_j delta_j)^T. Until then
+// the state keeps S, and the keys, deltas and decays of the block's tokens (RecurrentState).
 //
 // Exactness: the bits of outputs and states depend only on the row's own sequence. The order of
-// arithmetic is one for prompts, decode and every block: a sum over keys is eight chains of fused
-// multiply-adds, chain l over keys 32 j + 4 l + i in the order of (j, i), and then ((0 + 4) + (2 +
-// 6)) + ((1 + 5) + (3 + 7)). It uses multiplications, additions and fused multiply-adds alone, each
-// rounded to nearest even: delta = beta * fma(-decay, S^T k, v), out = fma(decay, S^T q, (q k) *
-// delta), S = fma(k, delta, decay * S). A NaN stays in its own sequence.
+// arithmetic is one for prompts, decode and every cut: a sum over keys (of S and a key, S and a
+// query, or two keys) is eight chains of fused multiply-adds, chain l over keys 32 j + 4 l + i in
+// the order of (j, i), and then ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)). Sums over tokens are
+// chains of fused multiply-adds in ascending order of j, on beta_t * fma(-start_t, S^T k_t, v_t),
+// on start_t * S^T q_t and on start_7 * S. The product of a token's own key and query is the
+// operands'. All else is multiplications, each rounded to nearest even. A NaN stays in its own
+// sequence, and does not reach a token before it.
 //
-// Reads the operands of the rows' tokens, which L2 serves to the CTAs of a key head, and reads and
-// writes the states of rows with tokens once.
+// Reads the operands of the rows' tokens, which L2 serves to the CTAs of a key head, and the states
+// of rows with tokens once; writes a state only where a row ends a block, and the keys, deltas and
+// decays of a block that has begun. Launches one kernel if no row has more than one token; else one
+// more that keeps keys and decays, and from eight tokens a row on another before, for the factors.
 struct DeltaRuleArgs {
   DeltaHeads heads;
   RecurrentRows rows;
   DeltaOperands operands;
-  RecurrentState state;  // its heads' part is read and written
+  RecurrentState state;  // all but its convolution part is read and written
   float* out;            // [max_tokens, value_heads, 128], 16-byte aligned; may be operands.values
+  // Workspace, 16-byte aligned: [DeltaWindows(rows), value_heads]; not used where that is 0.
+  DeltaWeights* weights;
   DeltaBlock block = DefaultDeltaBlock();
 };
+
+// Returns the windows of eight consecutive tokens of a step in which whole blocks may begin; in
+// each at most one does.
+constexpr int DeltaWindows(const RecurrentRows& rows) {
+  if (rows.max_row_tokens < kDeltaBlockTokens) return 0;
+  return (rows.max_tokens + kDeltaBlockTokens - 1) / kDeltaBlockTokens;
+}
 
 // Returns cudaErrorInvalidValue, and launches nothing, if `args` violates the constraints above.
 cudaError_t LaunchDeltaRule(const DeltaRuleArgs& args, cudaStream_t stream);

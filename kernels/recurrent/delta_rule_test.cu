@@ -55,38 +55,41 @@ struct HostOperands {
   std::vector<DeltaGates> gates;
 };
 
-// Runs rows on the host: T is float for the kernel's bits, double for a reference. `state` is the
-// memory of all slots.
-template <typename T>
-std::vector<T> RunOnHost(const DeltaHeads& heads, const HostOperands& operands,
-                         const std::vector<TestRow>& rows, int64_t slot_stride,
-                         std::vector<T>& state) {
-  int tokens = 0;
-  for (const TestRow& row : rows) tokens += row.tokens;
-  std::vector<T> out(tokens * heads.value_width());
-  int first = 0;
+// Runs rows on the host, in the kernels' order of arithmetic. `state` is the memory of all slots.
+std::vector<float> RunOnHost(const DeltaHeads& heads, const HostOperands& operands,
+                             const std::vector<TestRow>& rows, int64_t slot_stride,
+                             std::vector<float>& state) {
+  std::vector<float> out;
+  int64_t token = 0;
   for (const TestRow& row : rows) {
-    for (int key_head = 0; key_head < heads.key_heads; ++key_head) {
-      for (int g = 0; g < heads.group(); ++g) {
-        const int head = heads.ValueHead(key_head, g);
-        for (int column = 0; column < kDeltaHeadSize; ++column) {
-          T* const own = &state[row.slot * slot_stride + ConvolutionFloats(heads) +
-                                (int64_t{head} * kDeltaHeadSize + column) * kDeltaHeadSize];
-          if (row.start == 0 && row.tokens > 0) std::fill_n(own, kDeltaHeadSize, T{0});
-          for (int t = first; t < first + row.tokens; ++t) {
-            const int64_t pair = int64_t{t} * heads.key_heads + key_head;
-            const float* const key = &operands.keys_queries[pair * 2 * kDeltaHeadSize];
-            const int64_t at = t * heads.value_width() + head * kDeltaHeadSize + column;
-            const DeltaGates& gates = operands.gates[pair];
-            out[at] = AdvanceColumn<T>(key, key + kDeltaHeadSize, operands.values[at],
-                                       gates.decay[g], gates.beta[g], gates.query_key, own);
-          }
+    for (int t = 0; t < row.tokens; ++t, ++token) {
+      out.resize((token + 1) * heads.value_width());
+      for (int key_head = 0; key_head < heads.key_heads; ++key_head) {
+        const int64_t pair = token * heads.key_heads + key_head;
+        const float* const key = &operands.keys_queries[pair * 2 * kDeltaHeadSize];
+        const DeltaGates& gates = operands.gates[pair];
+        for (int g = 0; g < heads.group(); ++g) {
+          const int64_t at =
+              token * heads.value_width() + heads.ValueHead(key_head, g) * kDeltaHeadSize;
+          const auto of_head = AdvanceByBlocks(heads, key_head, g, row.start + t,
+                                               {.key = key,
+                                                .query = key + kDeltaHeadSize,
+                                                .values = &operands.values[at],
+                                                .decay = gates.decay[g],
+                                                .beta = gates.beta[g],
+                                                .query_key = gates.query_key},
+                                               &state[row.slot * slot_stride]);
+          std::copy(of_head.begin(), of_head.end(), out.begin() + at);
         }
       }
     }
-    first += row.tokens;
   }
   return out;
+}
+
+// Returns the elements of the rule's workspace, and one where it needs none.
+int64_t WeightsOf(const RecurrentRows& rows, const DeltaHeads& heads) {
+  return std::max(int64_t{DeltaWindows(rows)} * heads.value_heads, int64_t{1});
 }
 
 // A step on the device: what it leaves in `out` (with the spare tokens) and in the slots.
@@ -96,13 +99,15 @@ struct Step {
        bool in_place = false)
       : rows(of_step),
         on_device(heads, rows.tokens() + TestRows::kSpareTokens),
-        out((rows.tokens() + TestRows::kSpareTokens) * heads.value_width()) {
+        out((rows.tokens() + TestRows::kSpareTokens) * heads.value_width()),
+        weights(WeightsOf(rows.view(), heads)) {
     operands.Upload(on_device, first_operand, rows.tokens(), heads);
     args = {.heads = heads,
             .rows = rows.view(),
             .operands = on_device.view(),
             .state = state.view(),
             .out = in_place ? on_device.values.get() : out.get(),
+            .weights = weights.get(),
             .block = block};
     result = LaunchDeltaRule(args, nullptr);
   }
@@ -113,6 +118,7 @@ struct Step {
   TestRows rows;
   TestOperands on_device;
   DeviceBuffer<float> out;
+  DeviceBuffer<DeltaWeights> weights;
   DeltaRuleArgs args;
   cudaError_t result;
 };
@@ -127,41 +133,71 @@ int Tokens(const std::vector<TestRow>& rows) {
   return tokens;
 }
 
-// Rows without tokens, of one, and around the multiples of a stage; slots out of order.
-const std::vector<TestRow> kRows = {{1, 5, 4},   {7, 0, 0},  {0, 3, 1},  {8, 11, 8}, {9, 0, 2},
-                                    {17, 64, 9}, {24, 1, 3}, {33, 0, 7}, {2, 130, 6}};
-constexpr int kSlots = 10;  // slot 5 has no row
+// Rows without tokens, of one, and around the multiples of a block, from each place in one; slots
+// out of order.
+const std::vector<TestRow> kRows = {{1, 5, 4},   {7, 0, 0},   {0, 3, 1},   {8, 11, 8},
+                                    {9, 0, 2},   {17, 64, 9}, {24, 1, 3},  {33, 0, 7},
+                                    {2, 130, 6}, {1, 15, 10}, {16, 8, 11}, {13, 22, 12}};
+// One token at each place in a block, in the first block and in others.
+const std::vector<TestRow> kDecodeRows = {{1, 0, 3},  {1, 1, 0},  {1, 10, 6}, {1, 3, 4},
+                                          {1, 20, 1}, {1, 5, 9},  {1, 14, 8}, {1, 7, 2},
+                                          {1, 15, 7}, {0, 9, 11}, {1, 64, 10}};
+constexpr int kSlots = 13;  // slot 5 has no row
+
+// Expects what has a meaning in the rows' slots to be `expected`'s, and all that no row has tokens
+// for to be as before.
+void ExpectStates(const TestState& state, const std::vector<TestRow>& rows,
+                  const std::vector<float>& before, const std::vector<float>& expected) {
+  const std::vector<float> after = state.memory.Download();
+  const int64_t used = StateFloats(state.heads);
+  for (int slot = 0; slot < kSlots; ++slot) {
+    SCOPED_TRACE("slot " + std::to_string(slot));
+    const auto row = std::find_if(rows.begin(), rows.end(), [slot](const TestRow& of) {
+      return of.slot == slot && of.tokens > 0;
+    });
+    const int64_t at = slot * state.stride;
+    if (row == rows.end()) {
+      EXPECT_EQ(Bits(after, at, state.stride), Bits(before, at, state.stride));
+      continue;
+    }
+    const int64_t position = row->start + row->tokens;
+    EXPECT_EQ(MeantBits(state.heads, &after[at], position),
+              MeantBits(state.heads, &expected[at], position));
+    EXPECT_EQ(Bits(after, at + used, state.stride - used),
+              Bits(before, at + used, state.stride - used));
+  }
+}
 
 TEST(DeltaRule, GivesTheBitsOfTheStatedOrder) {
   for (const DeltaHeads& heads : kTestHeads) {
-    const HostOperands operands(heads, Tokens(kRows), 1);
-    TestState state(heads, kSlots);
-    state.FillRandom(4);
-    const std::vector<float> before = state.memory.Download();
-    std::vector<float> expected_state = before;
-    std::vector<double> state_in_double(before.begin(), before.end());
-    const std::vector<float> expected =
-        RunOnHost(heads, operands, kRows, state.stride, expected_state);
-    const std::vector<double> in_double =
-        RunOnHost(heads, operands, kRows, state.stride, state_in_double);
-    EXPECT_LT(RowError(expected.data(), in_double.data(), expected.size()), 1e-12);
-    EXPECT_LT(RowError(expected_state.data(), state_in_double.data(), before.size()), 1e-12);
-    for (const DeltaBlock& block : kDeltaBlocks) {
-      if (!IsBlockFor(block, heads)) continue;
-      for (const bool in_place : {false, true}) {
-        SCOPED_TRACE(Name(heads) + " " + Name(block) + (in_place ? " in place" : ""));
-        state.memory.Upload(before);
-        const Step step(heads, operands, 0, kRows, state, block, in_place);
-        ASSERT_EQ(step.result, cudaSuccess);
-        const std::vector<float> out = step.Out();
-        const std::vector<float> after = state.memory.Download();
-        const int64_t size = static_cast<int64_t>(expected.size());
-        ASSERT_EQ(Bits(out, 0, size), Bits(expected, 0, size));
-        ASSERT_EQ(Bits(after, 0, after.size()), Bits(expected_state, 0, after.size()));
-        for (size_t i = size; i < out.size(); ++i) ASSERT_TRUE(std::isnan(out[i])) << "spare " << i;
-        EXPECT_TRUE(step.out.GuardsIntact());
-        EXPECT_TRUE(step.on_device.GuardsIntact());
-        EXPECT_TRUE(state.memory.GuardsIntact());
+    for (const auto* rows : {&kRows, &kDecodeRows}) {
+      const HostOperands operands(heads, Tokens(*rows), 1);
+      TestState state(heads, kSlots);
+      state.FillRandom(4);
+      const std::vector<float> before = state.memory.Download();
+      std::vector<float> expected_state = before;
+      const std::vector<float> expected =
+          RunOnHost(heads, operands, *rows, state.stride, expected_state);
+      for (const DeltaBlock& block : kDeltaBlocks) {
+        if (!IsBlockFor(block, heads)) continue;
+        for (const bool in_place : {false, true}) {
+          SCOPED_TRACE(Name(heads) + " " + Name(block) + (in_place ? " in place" : "") +
+                       (rows == &kRows ? " prompts" : " decode"));
+          state.memory.Upload(before);
+          const Step step(heads, operands, 0, *rows, state, block, in_place);
+          ASSERT_EQ(step.result, cudaSuccess);
+          const std::vector<float> out = step.Out();
+          const int64_t size = static_cast<int64_t>(expected.size());
+          ASSERT_EQ(Bits(out, 0, size), Bits(expected, 0, size));
+          for (size_t i = size; i < out.size(); ++i) {
+            ASSERT_TRUE(std::isnan(out[i])) << "spare " << i;
+          }
+          ExpectStates(state, *rows, before, expected_state);
+          EXPECT_TRUE(step.out.GuardsIntact());
+          EXPECT_TRUE(step.weights.GuardsIntact());
+          EXPECT_TRUE(step.on_device.GuardsIntact());
+          EXPECT_TRUE(state.memory.GuardsIntact());
+        }
       }
     }
   }
@@ -176,9 +212,12 @@ TEST(DeltaRule, CutsChangeNoBit) {
     state.memory.Poison();
     const Step whole(heads, operands, 0, {{kTokens, 0, 5}}, state, {16, 1});
     ASSERT_EQ(whole.result, cudaSuccess);
-    const std::vector<float> expected = whole.Out(), left = state.memory.Download();
-    const int64_t heads_begin = 5 * state.stride + ConvolutionFloats(heads);
-    const int64_t heads_size = heads.value_width() * kDeltaHeadSize;
+    const std::vector<float> expected = whole.Out();
+    const auto left = [&] {
+      const std::vector<float> slots = state.memory.Download();
+      return MeantBits(heads, &slots[5 * state.stride], kTokens);
+    };
+    const std::vector<uint32_t> expected_state = left();
     for (const int cut : {1, 2, 3, 7, 8, 9, 16, 63, 64, 65, 149}) {
       for (const DeltaBlock& block : kDeltaBlocks) {
         if (!IsBlockFor(block, heads)) continue;
@@ -191,8 +230,7 @@ TEST(DeltaRule, CutsChangeNoBit) {
           const int64_t size = tokens * heads.value_width();
           ASSERT_EQ(Bits(step.Out(), 0, size), Bits(expected, first * heads.value_width(), size));
         }
-        ASSERT_EQ(Bits(state.memory.Download(), heads_begin, heads_size),
-                  Bits(left, heads_begin, heads_size));
+        ASSERT_EQ(left(), expected_state);
       }
     }
   }
@@ -200,7 +238,7 @@ TEST(DeltaRule, CutsChangeNoBit) {
 
 TEST(DeltaRule, ANanStaysInItsSequence) {
   const DeltaHeads heads{2, 6};
-  const std::vector<TestRow> rows = {{9, 4, 0}, {9, 4, 1}, {9, 0, 2}};
+  const std::vector<TestRow> rows = {{9, 12, 0}, {9, 12, 1}, {9, 0, 2}};
   const HostOperands operands(heads, Tokens(rows), 21);
   TestState state(heads, 3);
   state.FillRandom(22);
@@ -220,6 +258,21 @@ TEST(DeltaRule, ANanStaysInItsSequence) {
   for (int64_t i = size; i < 2 * size; ++i) ASSERT_TRUE(std::isnan(out[i]));
 }
 
+TEST(DeltaRule, ANanReachesNoTokenBeforeIt) {
+  const DeltaHeads heads{1, 3};
+  constexpr int kTokens = 16, kNan = 13;
+  HostOperands operands(heads, kTokens, 51);
+  TestState state(heads, 1);
+  const std::vector<float> expected =
+      Step(heads, operands, 0, {{kTokens, 0, 0}}, state, {16, 1}).Out();
+  const int64_t before = kNan * heads.value_width();
+  std::fill_n(operands.values.begin() + before, heads.value_width(),
+              std::numeric_limits<float>::quiet_NaN());
+  const std::vector<float> out = Step(heads, operands, 0, {{kTokens, 0, 0}}, state, {16, 1}).Out();
+  EXPECT_EQ(Bits(out, 0, before), Bits(expected, 0, before));
+  EXPECT_TRUE(std::isnan(out[before]));
+}
+
 // A graph that was captured for more rows and tokens serves fewer.
 TEST(DeltaRule, AGraphFollowsTheArrays) {
   const DeltaHeads heads{2, 4};
@@ -230,8 +283,7 @@ TEST(DeltaRule, AGraphFollowsTheArrays) {
   state.FillRandom(32);
   const std::vector<float> before = state.memory.Download();
   std::vector<float> expected_state = before;
-  const std::vector<float> expected =
-      RunOnHost(heads, operands, replayed, state.stride, expected_state);
+  RunOnHost(heads, operands, replayed, state.stride, expected_state);
 
   const TestRows rows(captured), other(replayed);
   const TestOperands on_device(heads, rows.tokens());
@@ -239,11 +291,13 @@ TEST(DeltaRule, AGraphFollowsTheArrays) {
   DeviceBuffer<float> out(rows.tokens() * heads.value_width());
   RecurrentRows view = rows.view();
   view.max_row_tokens = view.max_tokens;
+  DeviceBuffer<DeltaWeights> weights(WeightsOf(view, heads));
   const DeltaRuleArgs args = {.heads = heads,
                               .rows = view,
                               .operands = on_device.view(),
                               .state = state.view(),
-                              .out = out.get()};
+                              .out = out.get(),
+                              .weights = weights.get()};
   ASSERT_EQ(LaunchDeltaRule(args, nullptr), cudaSuccess);  // loads the kernel
   cudaStream_t stream;
   CheckCuda(cudaStreamCreate(&stream), "stream");
@@ -260,6 +314,8 @@ TEST(DeltaRule, AGraphFollowsTheArrays) {
   copy(view.row_first, other.view().row_first, 4);
   copy(view.row_start, other.view().row_start, 3);
   copy(view.row_slot, other.view().row_slot, 3);
+  copy(view.positions, other.view().positions, other.tokens());
+  copy(view.slots, other.view().slots, other.tokens());
   state.memory.Upload(before);
   // The second launch goes on from the state that the first one leaves.
   std::vector<float> second_state = expected_state;
@@ -268,7 +324,12 @@ TEST(DeltaRule, AGraphFollowsTheArrays) {
   graph.Replay(stream);
   CheckCuda(cudaStreamSynchronize(stream), "replay");
   const std::vector<float> after = state.memory.Download(), got = out.Download();
-  EXPECT_EQ(Bits(after, 0, after.size()), Bits(second_state, 0, after.size()));
+  for (const TestRow& row : replayed) {
+    if (row.tokens == 0) continue;
+    const int64_t at = row.slot * state.stride, position = row.start + row.tokens;
+    EXPECT_EQ(MeantBits(heads, &after[at], position),
+              MeantBits(heads, &second_state[at], position));
+  }
   EXPECT_EQ(Bits(got, 0, second.size()), Bits(second, 0, second.size()));
   CheckCuda(cudaStreamDestroy(stream), "stream");
 }
@@ -291,6 +352,10 @@ TEST(DeltaRule, RefusesWhatItCannotCompute) {
   EXPECT_TRUE(refuses([](DeltaRuleArgs& a) {
     a.heads = {1, 3};
     a.block = {32, 2};
+  }));
+  EXPECT_TRUE(refuses([](DeltaRuleArgs& a) {
+    a.rows.max_row_tokens = kDeltaBlockTokens;
+    a.weights = nullptr;
   }));
   EXPECT_TRUE(refuses([](DeltaRuleArgs& a) { a.out = nullptr; }));
   EXPECT_TRUE(refuses([](DeltaRuleArgs& a) { ++a.out; }));

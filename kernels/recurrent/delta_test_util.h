@@ -1,15 +1,13 @@
-// A gated delta layer's inputs on the device, a step's rows, and references for the tests of its
-// kernels.
+// A gated delta layer's inputs on the device, and a step's rows, for the tests of its kernels.
 #ifndef MILLRACE_KERNELS_RECURRENT_DELTA_TEST_UTIL_H_
 #define MILLRACE_KERNELS_RECURRENT_DELTA_TEST_UTIL_H_
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
+#include "kernels/recurrent/delta_reference_test_util.h"
 #include "kernels/recurrent/delta_types.h"
 #include "kernels/test_util.h"
 #include "kernels/types.h"
@@ -112,40 +110,11 @@ struct TestOperands {
   DeviceBuffer<DeltaGates> gates;
 };
 
-// The bits of a float, so that comparisons tell NaNs and zeros apart.
+// Returns the bits of floats, so that comparisons tell NaNs and zeros apart.
 inline std::vector<uint32_t> Bits(const std::vector<float>& values, int64_t first, int64_t size) {
-  std::vector<uint32_t> bits(size);
-  std::memcpy(bits.data(), values.data() + first, size * sizeof(float));
+  std::vector<uint32_t> bits;
+  AppendBits(values.data() + first, size, bits);
   return bits;
-}
-
-// Runs one column of the rule over one token, in the order of arithmetic that delta_rule.h states.
-// T is float for the kernel's bits, and double for a reference.
-template <typename T>
-T AdvanceColumn(const float* key, const float* query, float value, float decay, float beta,
-                float query_key, T* state) {
-  constexpr int kLanes = 8;
-  const auto sum = [&](const float* by) {
-    T chains[kLanes];
-    for (int l = 0; l < kLanes; ++l) {
-      for (int r = 0; r < kDeltaHeadSize / kLanes; ++r) {
-        const int at = 32 * (r / 4) + 4 * l + r % 4;
-        chains[l] = r == 0 ? state[at] * static_cast<T>(by[at])
-                           : std::fma(state[at], static_cast<T>(by[at]), chains[l]);
-      }
-    }
-    return ((chains[0] + chains[4]) + (chains[2] + chains[6])) +
-           ((chains[1] + chains[5]) + (chains[3] + chains[7]));
-  };
-  const T of_key = sum(key), of_query = sum(query);
-  const T delta =
-      static_cast<T>(beta) * std::fma(static_cast<T>(-decay), of_key, static_cast<T>(value));
-  for (int i = 0; i < kDeltaHeadSize; ++i) {
-    const T decayed = static_cast<T>(decay) * state[i];
-    state[i] = std::fma(static_cast<T>(key[i]), delta, decayed);
-  }
-  const T read = static_cast<T>(query_key) * delta;
-  return std::fma(static_cast<T>(decay), of_query, read);
 }
 
 }  // namespace millrace::kernels

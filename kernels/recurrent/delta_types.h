@@ -14,6 +14,10 @@ inline constexpr int kDeltaHeadSize = 128;  // elements of a key, a query and a 
 inline constexpr int kMaxDeltaGroup = 4;    // value heads that share a key head
 inline constexpr int kConvolutionTokens = 4;
 
+// Tokens of a block: those at positions [8 n, 8 n + 8) of a sequence. The rule's order of
+// arithmetic goes by blocks (delta_rule.h).
+inline constexpr int kDeltaBlockTokens = 8;
+
 // The heads of a layer, or of a rank's part of it.
 struct DeltaHeads {
   int key_heads;    // of queries, too
@@ -52,10 +56,16 @@ struct RecurrentRows {
   const int32_t* slots;      // [max_tokens]
 };
 
-// The state of one layer, in float32: slot s begins at data[s * slot_stride] and has the inputs of
-// the convolution of the last three tokens, [3][channels] with the oldest first, and then the
-// states of the value heads, [value_heads][128 values][128 keys]. A row that begins at position 0
-// begins with zeros, whatever the slot holds; another goes on from what the row before it left.
+// The state of one layer, in float32: slot s begins at data[s * slot_stride] and has, one after the
+// other (StateParts says where),
+//   the inputs of the convolution of the last three tokens, [3][channels], the oldest first;
+//   the states of the value heads before the sequence's current block,
+//     [value_heads][128 values][128 keys], which are zeros, and not stored, in the first block;
+//   of the block's tokens so far, by their place in the block: the keys, [7][key_heads][128], the
+//     deltas, [7][value_heads][128], and the decays, [7][value_heads].
+// A sequence at position p has p % 8 such tokens; what the slot holds of others has no meaning. A
+// row that begins at position 0 reads nothing of its slot; another goes on from what the row before
+// it left.
 struct RecurrentState {
   float* data;          // 16-byte aligned
   int64_t slot_stride;  // floats, a multiple of 4, at least StateFloats
@@ -64,9 +74,27 @@ struct RecurrentState {
 constexpr int64_t ConvolutionFloats(const DeltaHeads& heads) {
   return (kConvolutionTokens - 1) * heads.channels();
 }
-constexpr int64_t StateFloats(const DeltaHeads& heads) {
-  return ConvolutionFloats(heads) + heads.value_width() * kDeltaHeadSize;
-}
+
+// Where the parts of a slot begin, in floats.
+struct StateParts {
+  int64_t heads;
+  int64_t keys;
+  int64_t deltas;
+  int64_t decays;
+  int64_t size;  // a multiple of 4
+
+  constexpr explicit StateParts(const DeltaHeads& of)
+      : heads(ConvolutionFloats(of)),
+        keys(heads + of.value_width() * kDeltaHeadSize),
+        deltas(keys + int64_t{kKept} * of.key_heads * kDeltaHeadSize),
+        decays(deltas + kKept * of.value_width()),
+        size((decays + int64_t{kKept} * of.value_heads + 3) / 4 * 4) {}
+
+ private:
+  static constexpr int kKept = kDeltaBlockTokens - 1;  // the last token ends the block
+};
+
+constexpr int64_t StateFloats(const DeltaHeads& heads) { return StateParts(heads).size; }
 
 // The scalars of a token and a key head. Element i belongs to the i-th value head that reads it;
 // elements from the group's size on are not used.
@@ -75,6 +103,22 @@ struct DeltaGates {
   float beta[kMaxDeltaGroup];
   float query_key;  // the product of query and key
   float unused[3];  // keeps the elements 16-byte aligned
+};
+
+// The factors of a block and a value head: what its tokens do to one another. With g_i the decay of
+// token i, L(t, j) = g_t g_(t-1) ... g_(j+1), multiplied in this order.
+struct DeltaWeights {
+  // [j / 4][t][j % 4], so that quads of neighbouring tokens are neighbours. Of delta t for j < t:
+  // -(beta_t (L(t, j) (k_j k_t))); and at j = 7 L(t, 0) g_0, the decay since the block began.
+  float deltas[2][kDeltaBlockTokens][4];
+  // The same of output t for j <= t: L(t, j) (k_j q_t).
+  float outputs[2][kDeltaBlockTokens][4];
+  float beta[kDeltaBlockTokens];
+  float fold[kDeltaBlockTokens];  // L(7, j)
+
+  constexpr float delta(int t, int j) const { return deltas[j / 4][t][j % 4]; }
+  constexpr float output(int t, int j) const { return outputs[j / 4][t][j % 4]; }
+  constexpr float start(int t) const { return deltas[1][t][3]; }
 };
 
 // The operands of the rule, each 16-byte aligned.

@@ -1,8 +1,10 @@
 // Benchmark of a gated delta layer's kernels with the heads of Qwen3.5-27B (16 key heads, 48 value
-// heads) and 35B-A3B (16, 32), for decode rows and prompts. Bytes are those that a launch must read
-// and write: of the rule, states and operands once each. Prompts also print the rule's time a token
+// heads) and 35B-A3B (16, 32), for decode rows inside a block of the rule and at one's end, and for
+// prompts. Bytes are those that a launch must read and write: of the rule, states and operands once
+// each, a state's write where a block ends. Prompts also print the rule's time a token
 // of a sequence and its rate of fused multiply-adds, of which an element of a state takes three a
 // token (and a multiplication).
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -25,13 +27,18 @@ struct Model {
 };
 constexpr Model kModels[] = {{"27B", {16, 48}}, {"35B-A3B", {16, 32}}};
 
-// Rows of `tokens` tokens each.
+// Rows of `tokens` tokens each, from position `start` on.
 struct Shape {
   int rows;
   int tokens;
+  int start;
+
+  bool EndsBlock() const { return start % kDeltaBlockTokens + tokens >= kDeltaBlockTokens; }
 };
-constexpr Shape kDecode[] = {{1, 1}, {16, 1}, {64, 1}, {256, 1}};
-constexpr Shape kPrompts[] = {{1, 4096}, {1, 32768}, {8, 1024}};
+constexpr int kInside = 100, kLast = 103, kFirst = 104;
+constexpr Shape kDecode[] = {{1, 1, kInside},  {1, 1, kLast},  {16, 1, kInside},  {16, 1, kLast},
+                             {64, 1, kInside}, {64, 1, kLast}, {256, 1, kInside}, {256, 1, kLast}};
+constexpr Shape kPrompts[] = {{1, 4096, kFirst}, {1, 32768, kFirst}, {8, 1024, kFirst}};
 
 // One layer's memory for a step, with `inputs` sets of states and activations.
 class Layer {
@@ -53,12 +60,13 @@ class Layer {
         convolution_(kConvolutionTokens * heads.channels()),
         constants_(Constants()),
         first_(Firsts(shape)),
-        start_(std::vector<int32_t>(shape.rows, 100)),
+        start_(std::vector<int32_t>(shape.rows, shape.start)),
         row_slots_(Sequence(inputs * shape.rows)),
         positions_(Positions(shape)),
         slots_(Slots(shape)),
         rows_{shape.rows,   static_cast<int>(tokens_), shape.tokens,     first_.get(),
-              start_.get(), row_slots_.get(),          positions_.get(), slots_.get()} {
+              start_.get(), row_slots_.get(),          positions_.get(), slots_.get()},
+        weights_(std::max(int64_t{DeltaWindows(rows_)} * heads.value_heads, int64_t{1})) {
     FillUniform(states_.get(), states_.size(), 1);
     FillUniform(keys_queries_.get(), keys_queries_.size(), 2, 0.15f);
     FillUniform(values_.get(), values_.size(), 3);
@@ -89,6 +97,7 @@ class Layer {
                             .operands = Operands(input),
                             .state = State(),
                             .out = out_.get() + input * value_floats_,
+                            .weights = weights_.get(),
                             .block = block},
                            stream);
   }
@@ -123,7 +132,7 @@ class Layer {
   }
   static std::vector<int32_t> Positions(const Shape& shape) {
     std::vector<int32_t> positions = Sequence(shape.rows * shape.tokens);
-    for (int32_t& position : positions) position = 100 + position % shape.tokens;
+    for (int32_t& position : positions) position = shape.start + position % shape.tokens;
     return positions;
   }
   static std::vector<int32_t> Slots(const Shape& shape) {
@@ -156,6 +165,7 @@ class Layer {
   DeviceBuffer<float> convolution_, constants_;
   DeviceBuffer<int32_t> first_, start_, row_slots_, positions_, slots_;
   RecurrentRows rows_;
+  DeviceBuffer<DeltaWeights> weights_;
 };
 
 void Run(Bench& bench, const Model& model, const Shape& shape) {
@@ -169,13 +179,20 @@ void Run(Bench& bench, const Model& model, const Shape& shape) {
   const double products = tokens * (heads.channels() + 2.0 * heads.value_heads) * sizeof(Bf16) +
                           (kConvolutionTokens + 0.0) * heads.channels() * sizeof(float);
   const double inputs_bytes = past + products + operands;
-  const double rule_bytes =
-      2.0 * shape.rows * heads.value_width() * kDeltaHeadSize * sizeof(float) + operands + values;
+  const double states = 1.0 * shape.rows * heads.value_width() * kDeltaHeadSize * sizeof(float);
+  // A token that a block keeps; read by later ones of the block, and written once.
+  const double kept = 1.0 * shape.rows * sizeof(float) *
+                      (heads.key_heads * kDeltaHeadSize + heads.value_width() + heads.value_heads);
+  const double rule_bytes = (shape.EndsBlock() ? 2 : 1) * states + operands + values +
+                            (shape.start % kDeltaBlockTokens + (shape.EndsBlock() ? 0 : 1)) * kept;
   const double norm_bytes = values + 2 * tokens * heads.value_width() * sizeof(Bf16);
   const int inputs = RotatedInputs(shape.tokens == 1 ? rule_bytes : inputs_bytes);
   const Layer layer(heads, shape, inputs);
   const std::string name = std::string(model.name) + " " + std::to_string(shape.rows) + " x " +
-                           std::to_string(shape.tokens);
+                           std::to_string(shape.tokens) +
+                           (shape.tokens > 1    ? ""
+                            : shape.EndsBlock() ? " last"
+                                                : " inside");
 
   bench.Row("delta_inputs", name,
             bench.Microseconds(inputs,
