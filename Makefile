@@ -30,13 +30,16 @@ soak:  ## Random clients of both protocols on real servers for half an hour, and
 faults:  ## What clients see of kills, full disks, missing memory, clocks that jump and devices that fail, as a table
 	@scripts/soak.sh faults $(ARGS)
 
+coverage:  ## The lines of formats, text and server that their C++ tests reach (one folder: make coverage ARGS=text)
+	@scripts/coverage.sh $(ARGS)
+
 lint:  ## clang-format on every C++ file, clang-tidy on what changed
 	@scripts/lint.sh
 
 clean:  ## Remove the build folders (the cache of the model and of Python packages stays)
-	@rm -rf build build-asan build-tsan build-older
+	@rm -rf build build-asan build-tsan build-older build-coverage
 
 help:  ## This list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 14
 
-.PHONY: serve test parity fresh-test image-test bench-cpu gpu-bundle fuzz soak faults lint clean help
+.PHONY: serve test parity fresh-test image-test bench-cpu gpu-bundle fuzz soak faults coverage lint clean help

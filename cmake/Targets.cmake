@@ -279,7 +279,7 @@ function(millrace_test)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  if(MILLRACE_SANITIZE)
+  if(MILLRACE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")  # They compute more slowly.
     math(EXPR arg_TIMEOUT "2 * ${arg_TIMEOUT}")
   endif()
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")

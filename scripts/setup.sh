@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
 # Installs what the named groups of scripts/packages.tsv and scripts/pypi/ need and this machine lacks.
-#   scripts/setup.sh build|test|bench|lint|fuzz|fresh|image|parity|package ...
+#   scripts/setup.sh build|test|bench|lint|fuzz|coverage|fresh|image|parity|package ...
 # As root it installs; as another user it prints the missing packages and fails. If nothing is missing it contacts no server and
 # ends at once.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-[ $# -gt 0 ] || die "usage: scripts/setup.sh build|test|bench|lint|fuzz|fresh|image|parity|package ..."
+[ $# -gt 0 ] || die "usage: scripts/setup.sh build|test|bench|lint|fuzz|coverage|fresh|image|parity|package ..."
 
-distribution=$(. /etc/os-release && echo "$ID-$VERSION_ID")
-case $distribution in
+case $DISTRIBUTION in
   debian-12) column=2 ;;
   ubuntu-24.04) column=4 ;;
-  *) die "this is $distribution; scripts/packages.tsv knows debian-12 and ubuntu-24.04: install its packages by hand" ;;
+  *) die "this is $DISTRIBUTION; scripts/packages.tsv knows debian-12 and ubuntu-24.04: install its packages by hand" ;;
 esac
 
 # Prints the lines "package minimum take" of the requested groups, in one pass.
@@ -63,10 +62,10 @@ for item in "${take[@]}"; do
   mv "$scratch/out/$file" "$CACHE/bin/${file##*/}"
 done
 
-# Prints scripts/pypi/$1.txt without the packages of scripts/pypi/$1.without-DISTRIBUTION, which have no wheel for its Python.
+# Prints scripts/pypi/$1.txt without the packages of scripts/pypi/$1.without-$DISTRIBUTION, which have no wheel for its Python.
 requirements() {
-  local without
-  without=$(grep -v '^#' "$ROOT/scripts/pypi/$1.without-$distribution" 2>/dev/null | tr '\n' ' ' || true)
+  local without='' list=$ROOT/scripts/pypi/$1.without-$DISTRIBUTION
+  [ ! -f "$list" ] || without=$(sed '/^#/d' "$list" | tr '\n' ' ') || return
   awk -v without=" $without" '/^[^ #]/ { skip = index(without, " " substr($1, 1, index($1, "==") - 1) " ") } !skip' "$ROOT/scripts/pypi/$1.txt"
 }
 
@@ -78,6 +77,7 @@ for group in "$@"; do
   say "making the Python environment of group $group"
   rm -rf "$venv"
   make_venv "$venv"
-  "$venv/bin/pip" install --quiet --require-hashes --only-binary :all: -r <(requirements "$group")
+  list=$(requirements "$group")
+  "$venv/bin/pip" install --quiet --require-hashes --only-binary :all: -r /dev/stdin <<<"$list"
   touch "$venv/complete"
 done
