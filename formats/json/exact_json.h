@@ -31,8 +31,8 @@ bool IsNumber(const OrderedJson& value);
 // Returns the nearest double of a number.
 double NumberOf(const OrderedJson& value);
 
+using OrderedMember = OrderedJson::object_t::value_type;  // a key and its value
 // Returns the members of an object by their keys, in ascending order. They belong to the object.
-using OrderedMember = OrderedJson::object_t::value_type;
 std::vector<const OrderedMember*> SortedMembers(const OrderedJson& object);
 
 // As json.h has them of a Json.

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "formats/json/json.h"
+#include "formats/json/exact_json.h"
 #include "server/kserve/tensor_query.h"
 
 namespace millrace {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "formats/json/exact_json.h"
 #include "server/http/openai/custom_tools.h"
 
 namespace millrace {

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/json/exact_json.h"
 #include "server/http/json/api_error.h"
 #include "server/http/json/json_reader.h"
 #include "server/http/json/neutral_fields.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "formats/json/exact_json.h"
 #include "text/grammar/structural_tag.h"
 
 namespace millrace {

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/strings.h"
+#include "formats/json/exact_json.h"
 
 namespace millrace {
 namespace {
