@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,8 +13,6 @@
 
 namespace millrace::cpu {
 namespace {
-
-static_assert(kConvolutionInputs == kConvolutionWidth);
 
 // Added to the sum of squares before a query's or a key's length is its root.
 constexpr float kLengthEpsilon = 1e-6f;
@@ -25,15 +24,64 @@ float Softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
 }  // namespace
 
+// The operands that all tokens of a layer share. A layer's state begins with the convolution's
+// inputs of the last tokens, [width - 1][channels] with the oldest first.
+struct CpuOps::ConvolutionStep {
+  int32_t layer;
+  const ConvolutionSpec& spec;
+  int channels;
+  const CpuActivation& inputs;  // of each token, at the beginning of its row
+  const CpuActivation& out;     // likewise
+};
+
+void CpuOps::ClearStates(int32_t layer, int64_t floats) {
+  pool_.ParallelFor(NumRows(), [&](int row, int) {
+    const CpuStepInput::Row& begins = step_->rows[row];
+    if (step_->positions[begins.first_token] > 0) return;
+    std::fill_n(kv_.State(begins.slot, layer), floats, 0.0f);
+  });
+}
+
+void CpuOps::Convolve(const ConvolutionStep& step, int token) const {
+  const CpuStepInput::Row& row = step_->rows[step_->row_of[token]];
+  const int before = step.spec.width - 1;
+  const float* inputs[kMaxConvolutionWidth];
+  for (int i = 0; i <= before; ++i) {
+    // Counted from the row's first token; what lies before it is in the state.
+    const int at = token - row.first_token + i - before;
+    inputs[i] = at >= 0 ? step.inputs.Floats(row.first_token + at)
+                        : kv_.State(row.slot, step.layer) + (before + at) * step.channels;
+  }
+  const std::optional<VectorId>& bias = step.spec.bias;
+  kernels_.convolve({.inputs = inputs,
+                     .weights = weights_.Vector(step.spec.weights).data(),
+                     .bias = bias.has_value() ? weights_.Vector(*bias).data() : nullptr,
+                     .width = step.spec.width,
+                     .channels = step.channels,
+                     .silu = step.spec.silu,
+                     .out = step.out.Floats(token)});
+}
+
+void CpuOps::KeepInputs(const ConvolutionStep& step, int row) const {
+  const CpuStepInput::Row& tokens = step_->rows[row];
+  const int before = step.spec.width - 1;
+  float* const kept = kv_.State(tokens.slot, step.layer);
+  for (int i = 0; i < before; ++i) {
+    const int at = tokens.num_tokens + i - before;
+    const float* const from = at >= 0 ? step.inputs.Floats(tokens.first_token + at)
+                                      : kept + (before + at) * step.channels;
+    std::copy_n(from, step.channels, kept + i * step.channels);
+  }
+}
+
 // The operands that all tokens of a layer share.
 struct CpuOps::DeltaStep {
   int32_t layer;
   const GatedDeltaSpec& spec;
-  const millrace::GatedDelta shape;  // of this rank
-  const GatedDeltaState state;
-  const CpuActivation& products;  // q, k, v and z of each token
-  const CpuActivation& factors;   // beta and alpha, and then beta and decay
-  const CpuActivation& mixed;     // q, k and v behind the convolution, and the output in place of v
+  const GatedDeltaState state;  // of this rank
+  const ConvolutionStep convolution;
+  const CpuActivation& factors;  // beta and alpha, and then beta and decay
+  const CpuActivation& mixed;    // q, k and v behind the convolution, and the output in place of v
   std::vector<float> query_scales;  // [key_size]: the norms' weights
   std::vector<float> key_scales;
 
@@ -44,18 +92,8 @@ struct CpuOps::DeltaStep {
 
 void CpuOps::PrepareDelta(const DeltaStep& step, int token) const {
   const GatedDeltaSpec& spec = step.spec;
-  const CpuStepInput::Row& row = step_->rows[step_->row_of[token]];
-  const int channels = step.shape.channels();
-  const float* inputs[kConvolutionInputs];
-  for (int i = 0; i < kConvolutionInputs; ++i) {
-    // Counted from the row's first token; what lies before it is in the state.
-    const int at = token - row.first_token + i - (kConvolutionInputs - 1);
-    inputs[i] = at >= 0
-                    ? step.products.Floats(row.first_token + at)
-                    : kv_.State(row.slot, step.layer) + (kConvolutionInputs - 1 + at) * channels;
-  }
+  Convolve(step.convolution, token);
   float* const mixed = step.mixed.Floats(token);
-  kernels_.convolve(inputs, weights_.Vector(spec.convolution).data(), channels, mixed);
   for (int head = 0; head < 2 * spec.key_heads; ++head) {
     float* const values = mixed + head * spec.key_size;
     const auto& scales = head < spec.key_heads ? step.query_scales : step.key_scales;
@@ -96,19 +134,6 @@ void CpuOps::RunDelta(const DeltaStep& step, int row, int head) const {
        .out_stride = step.mixed.row_floats()});
 }
 
-// Keeps the row's last inputs of the convolution for the row that follows.
-void CpuOps::KeepInputs(const DeltaStep& step, int row) const {
-  const CpuStepInput::Row& tokens = step_->rows[row];
-  const int channels = step.shape.channels();
-  float* const kept = kv_.State(tokens.slot, step.layer);
-  for (int i = 0; i < kConvolutionInputs - 1; ++i) {
-    const int at = tokens.num_tokens + i - (kConvolutionInputs - 1);
-    const float* const from = at >= 0 ? step.products.Floats(tokens.first_token + at)
-                                      : kept + (kConvolutionInputs - 1 + at) * channels;
-    std::copy_n(from, channels, kept + i * channels);
-  }
-}
-
 LinearInput CpuOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
                                const GatedDeltaWeights& weights, const LinearInput& x,
                                Consumers consumers) {
@@ -127,26 +152,24 @@ LinearInput CpuOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
   const CpuActivation mixed = Take(Form::kFloat, shape.channels());
   const DeltaStep step{.layer = layer,
                        .spec = spec,
-                       .shape = shape,
                        .state = GatedDeltaState(shape),
-                       .products = products,
+                       .convolution = {.layer = layer,
+                                       .spec = spec.convolution,
+                                       .channels = shape.channels(),
+                                       .inputs = products,
+                                       .out = mixed},
                        .factors = factors,
                        .mixed = mixed,
                        .query_scales = std::vector<float>(
                            spec.key_size, 1 / std::sqrt(static_cast<float>(spec.key_size))),
                        .key_scales = std::vector<float>(spec.key_size, 1.0f)};
-  pool_.ParallelFor(NumRows(), [&](int row, int) {
-    const CpuStepInput::Row& begins = step_->rows[row];
-    if (step_->positions[begins.first_token] > 0) return;
-    std::fill_n(kv_.State(begins.slot, layer),
-                step.state.inputs + step.state.heads * step.state.head, 0.0f);
-  });
+  ClearStates(layer, step.state.inputs + step.state.heads * step.state.head);
   pool_.ParallelFor(mixed.rows(), [&](int token, int) { PrepareDelta(step, token); });
   pool_.ParallelFor(NumRows() * spec.value_heads, [&](int task, int) {
     const int row = task / spec.value_heads;
     const int head = task % spec.value_heads;
     RunDelta(step, row, head);
-    if (head == 0) KeepInputs(step, row);
+    if (head == 0) KeepInputs(step.convolution, row);
   });
   auto input = TakeInput(consumers, step.value_width());
   const int width = step.value_width();

@@ -171,7 +171,8 @@ absl::StatusOr<Mixer> PartLoader::Delta(int layer, const GatedDelta& delta) {
                                            {.rows = {heads.q, heads.q}, .columns = std::nullopt}));
   mixer.readers = {mixer.weights.qkvz, mixer.weights.beta_alpha};
   MILLRACE_ASSIGN_OR_RETURN(mixer.spec.convolution,
-                            placer_.Convolution(Weight(layer, "ssm_conv1d"), {keys, keys, values}));
+                            placer_.Convolution(StrCat("blk.", layer, ".ssm_conv1d"),
+                                                /*bias=*/false, {keys, keys, values}));
   MILLRACE_ASSIGN_OR_RETURN(mixer.spec.a, placer_.Vector(StrCat("blk.", layer, ".ssm_a"), heads.q));
   MILLRACE_ASSIGN_OR_RETURN(mixer.spec.time_bias,
                             placer_.Vector(StrCat("blk.", layer, ".ssm_dt.bias"), heads.q));

@@ -121,7 +121,7 @@ class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps, public
   at::Tensor AttendSome(const AttentionSpec& spec, const at::Tensor& q, int64_t start,
                         const at::Tensor& keys, const at::Tensor& values) const;
 
-  at::Tensor Convolve(int32_t layer, VectorId weights, const at::Tensor& products,
+  at::Tensor Convolve(int32_t layer, const ConvolutionSpec& spec, const at::Tensor& products,
                       const Row& row) const;
   at::Tensor DeltaRow(int32_t layer, const GatedDeltaSpec& spec, const at::Tensor& mixed,
                       const at::Tensor& betas, const at::Tensor& decays, const Row& row) const;

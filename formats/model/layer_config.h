@@ -37,6 +37,8 @@ struct SoftmaxAttention {
 
 // Tokens that the causal convolution of a GatedDelta reads: one and the three before it.
 inline constexpr int kConvolutionWidth = 4;
+// The most tokens that any layer's causal convolution reads.
+inline constexpr int kMaxConvolutionWidth = 8;
 
 // A gated delta rule (Gated DeltaNet, arXiv:2412.06464): a recurrence in place of attention, with a
 // state of [key_size, value_size] for each value head. Queries, keys and values pass a causal
