@@ -204,6 +204,13 @@ struct GatedDeltaWeights {
   LinearId beta_alpha{};
 };
 
+// A gated short convolution (ShortConvolution in formats/model/layer_config.h) with the channels of
+// this rank.
+struct ShortConvolutionSpec {
+  int32_t channels = 0;
+  ConvolutionSpec convolution;
+};
+
 // The ops of recurrent layers, whose state lies at the sequence's slot. A row that begins at
 // position 0 begins with a state of zeros, whatever the slot held before; another goes on from what
 // the row before it left.
@@ -221,6 +228,12 @@ class RecurrentOps : public virtual CoreOps {
   virtual LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
                                  const GatedDeltaWeights& weights, const LinearInput& x,
                                  Consumers consumers) = 0;
+
+  // Computes [b, c, x] = in * W^T of each token, where W is `projection`, and returns
+  // c * convolution(b * x), [tokens, channels]. State and arithmetic are float32.
+  virtual LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec,
+                                       LinearId projection, const LinearInput& in,
+                                       Consumers consumers) = 0;
 };
 
 }  // namespace millrace

@@ -82,6 +82,8 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
                          const GatedDeltaWeights& weights, const LinearInput& x,
                          Consumers consumers) override;
+  LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
+                               const LinearInput& in, Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, a panel at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;

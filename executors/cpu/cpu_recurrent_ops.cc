@@ -1,13 +1,13 @@
-// The ops of recurrent layers.
+// The op of gated delta rules.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/strings.h"
+#include "executors/cpu/convolution_step.h"
 #include "executors/cpu/cpu_ops.h"
 #include "executors/models/model_state.h"
 
@@ -23,56 +23,6 @@ float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 float Softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
 }  // namespace
-
-// The operands that all tokens of a layer share. A layer's state begins with the convolution's
-// inputs of the last tokens, [width - 1][channels] with the oldest first.
-struct CpuOps::ConvolutionStep {
-  int32_t layer;
-  const ConvolutionSpec& spec;
-  int channels;
-  const CpuActivation& inputs;  // of each token, at the beginning of its row
-  const CpuActivation& out;     // likewise
-};
-
-void CpuOps::ClearStates(int32_t layer, int64_t floats) {
-  pool_.ParallelFor(NumRows(), [&](int row, int) {
-    const CpuStepInput::Row& begins = step_->rows[row];
-    if (step_->positions[begins.first_token] > 0) return;
-    std::fill_n(kv_.State(begins.slot, layer), floats, 0.0f);
-  });
-}
-
-void CpuOps::Convolve(const ConvolutionStep& step, int token) const {
-  const CpuStepInput::Row& row = step_->rows[step_->row_of[token]];
-  const int before = step.spec.width - 1;
-  const float* inputs[kMaxConvolutionWidth];
-  for (int i = 0; i <= before; ++i) {
-    // Counted from the row's first token; what lies before it is in the state.
-    const int at = token - row.first_token + i - before;
-    inputs[i] = at >= 0 ? step.inputs.Floats(row.first_token + at)
-                        : kv_.State(row.slot, step.layer) + (before + at) * step.channels;
-  }
-  const std::optional<VectorId>& bias = step.spec.bias;
-  kernels_.convolve({.inputs = inputs,
-                     .weights = weights_.Vector(step.spec.weights).data(),
-                     .bias = bias.has_value() ? weights_.Vector(*bias).data() : nullptr,
-                     .width = step.spec.width,
-                     .channels = step.channels,
-                     .silu = step.spec.silu,
-                     .out = step.out.Floats(token)});
-}
-
-void CpuOps::KeepInputs(const ConvolutionStep& step, int row) const {
-  const CpuStepInput::Row& tokens = step_->rows[row];
-  const int before = step.spec.width - 1;
-  float* const kept = kv_.State(tokens.slot, step.layer);
-  for (int i = 0; i < before; ++i) {
-    const int at = tokens.num_tokens + i - before;
-    const float* const from = at >= 0 ? step.inputs.Floats(tokens.first_token + at)
-                                      : kept + (before + at) * step.channels;
-    std::copy_n(from, step.channels, kept + i * step.channels);
-  }
-}
 
 // The operands that all tokens of a layer share.
 struct CpuOps::DeltaStep {

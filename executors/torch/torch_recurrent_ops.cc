@@ -91,4 +91,17 @@ LinearInput TorchOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
   return AsLinearInput(out.to(Values(x).scalar_type()));
 }
 
+LinearInput TorchOps::ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec,
+                                       LinearId projection, const LinearInput& in, Consumers) {
+  const at::Tensor products = Product(projection, Values(in)).to(at::kFloat);
+  const std::vector<at::Tensor> parts = products.chunk(3, /*dim=*/1);  // b, c and x
+  const at::Tensor inputs = parts[0] * parts[2];
+  std::vector<at::Tensor> outs;
+  for (const Row& row : rows_) {
+    if (row.start == 0) kv_.inputs[layer].select(0, row.slot).zero_();
+    outs.push_back(Convolve(layer, spec.convolution, inputs, row));
+  }
+  return AsLinearInput((parts[1] * at::cat(outs)).to(Values(in).scalar_type()));
+}
+
 }  // namespace millrace::aten

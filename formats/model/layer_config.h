@@ -59,6 +59,19 @@ struct GatedDelta {
   int channels() const { return 2 * key_heads * key_size + value_heads * value_size; }
 };
 
+// A gated short convolution (LFM2, arXiv:2511.23404) in place of attention. A linear makes three
+// numbers b, c and x for each channel; y = c * convolution(b * x), where the convolution is causal
+// and each channel's own, and another linear makes the output of y. Its state is what the
+// convolution reads of the tokens before.
+struct ShortConvolution {
+  int channels = 0;
+  int width = 0;      // tokens that the convolution reads, from 2 to kMaxConvolutionWidth
+  bool bias = false;  // of both linears and the convolution
+  // True if the tensors are as llama.cpp's converter leaves them: the convolution's weight lacks
+  // its dimension of 1.
+  bool converted = false;
+};
+
 // How a gated linear joins its two factors:
 enum class GateFunction {
   kSilu,      // silu(gate) * up, with silu(x) = x / (1 + exp(-x))
@@ -140,7 +153,7 @@ inline bool NormsOutput(NormPlacement norms) {
 }
 
 struct LayerConfig {
-  std::variant<SoftmaxAttention, GatedDelta> attention;
+  std::variant<SoftmaxAttention, GatedDelta, ShortConvolution> attention;
   std::variant<GatedFeedForward, GeluFeedForward, ExpertsFeedForward> feed_forward;
   NormPlacement norms = NormPlacement::kPre;
 
