@@ -39,6 +39,15 @@ struct RouterNames {
 // The tensors of each expert's linear: [expert][tensor], as Linear takes them.
 using ExpertNames = std::vector<std::vector<std::string>>;
 
+// A causal convolution of each channel: a token's sum over its own input and those of the
+// width - 1 tokens before it, each times the channel's weight, and the bias.
+struct ConvolutionSpec {
+  int32_t width = 0;             // at most kMaxConvolutionWidth
+  VectorId weights{};            // [width][channels], the oldest token's first
+  std::optional<VectorId> bias;  // [channels]
+  bool silu = true;              // the result is silu(sum)
+};
+
 class DecoderPlacer : public virtual WeightPlacer {
  public:
   // Places a norm's weight, [size].
@@ -48,13 +57,13 @@ class DecoderPlacer : public virtual WeightPlacer {
   // each.
   virtual absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) = 0;
 
-  // Places the weights of a causal convolution of each channel, [channels, 1, width] or [channels,
-  // width], divided by channels as a linear by rows (Shard::rows). UNIMPLEMENTED on a device
-  // without RecurrentOps.
-  virtual absl::StatusOr<VectorId> Convolution(const std::string& name,
-                                               absl::Span<const Share> /*channels*/) {
+  // Places a causal convolution of each channel: `<module>.weight`, [channels, 1, width] or
+  // [channels, width], and with `bias` `<module>.bias`, [channels]. They are divided by channels as
+  // a linear by rows (Shard::rows). UNIMPLEMENTED on a device without RecurrentOps.
+  virtual absl::StatusOr<ConvolutionSpec> Convolution(const std::string& module, bool /*bias*/,
+                                                      absl::Span<const Share> /*channels*/) {
     return absl::UnimplementedError(
-        StrCat(name, " is of a gated delta rule, which this device does not compute"));
+        StrCat(module, ".weight is of a causal convolution, which this device does not compute"));
   }
 
   // Places the router for MixtureOps::Mixture. Every rank has all of it.
@@ -176,13 +185,11 @@ struct GatedDeltaSpec {
   int32_t value_heads = 0;
   int32_t key_size = 0;
   int32_t value_size = 0;
-  // The weights of q's, k's and v's channels: [kConvolutionWidth][channels], the oldest token's
-  // first.
-  VectorId convolution{};
-  VectorId a{};            // [value_heads]: log(A), or -A if `converted`
-  VectorId time_bias{};    // [value_heads]
-  NormId norm{};           // of a value head's output, [value_size]
-  bool converted = false;  // GatedDelta's
+  ConvolutionSpec convolution;  // of q's, k's and v's channels
+  VectorId a{};                 // [value_heads]: log(A), or -A if `converted`
+  VectorId time_bias{};         // [value_heads]
+  NormId norm{};                // of a value head's output, [value_size]
+  bool converted = false;       // GatedDelta's
 
   // Returns the key head that a value head reads.
   int32_t KeyHead(int32_t value_head) const {
@@ -195,6 +202,13 @@ struct GatedDeltaSpec {
 struct GatedDeltaWeights {
   LinearId qkvz{};
   LinearId beta_alpha{};
+};
+
+// A gated short convolution (ShortConvolution in formats/model/layer_config.h) with the channels of
+// this rank.
+struct ShortConvolutionSpec {
+  int32_t channels = 0;
+  ConvolutionSpec convolution;
 };
 
 // The ops of recurrent layers, whose state lies at the sequence's slot. A row that begins at
@@ -214,6 +228,12 @@ class RecurrentOps : public virtual CoreOps {
   virtual LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
                                  const GatedDeltaWeights& weights, const LinearInput& x,
                                  Consumers consumers) = 0;
+
+  // Computes [b, c, x] = in * W^T of each token, where W is `projection`, and returns
+  // c * convolution(b * x), [tokens, channels]. State and arithmetic are float32.
+  virtual LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec,
+                                       LinearId projection, const LinearInput& in,
+                                       Consumers consumers) = 0;
 };
 
 }  // namespace millrace

@@ -93,6 +93,8 @@ TEST(GgufModelTest, RecurrentLayersAndGatesAreRefusedByTheLayer) {
   EXPECT_THAT(error(), HasSubstr("layer_types: layer 1 of qwen35 has a gate of its output"));
   config.layers[1].attention = GatedDelta{};
   EXPECT_THAT(error(), HasSubstr("layer_types: layer 1 of qwen35 has a gated delta rule"));
+  config.layers[1].attention = ShortConvolution{};
+  EXPECT_THAT(error(), HasSubstr("layer_types: layer 1 of qwen35 has a short convolution"));
 }
 
 TEST(GgufModelTest, RefusesGatedDeltaRulesByTheKey) {
@@ -120,6 +122,33 @@ TEST(GgufModelTest, RefusesGatedDeltaRulesByTheKey) {
               HasSubstr("full_attention_interval: 5 is not supported of 4 layers"));
   EXPECT_THAT(with("nextn_predict_layers", 4), HasSubstr("nextn_predict_layers"));
   EXPECT_THAT(with("attention.sliding_window", 8), HasSubstr("attention.sliding_window: 8"));
+}
+
+TEST(GgufModelTest, RefusesShortConvolutionsByTheKey) {
+  const auto with = [](const std::vector<int32_t>& heads, uint32_t width, bool window = false) {
+    GgufWriter writer;
+    writer.String("general.architecture", "lfm2")
+        .Float32("lfm2.attention.layer_norm_rms_epsilon", 1e-5f)
+        .Int32s("lfm2.attention.head_count_kv", heads)
+        .Tensor("token_embd.weight", TensorType::kF32, {8, 64}, std::vector<float>(512));
+    const std::map<std::string, uint32_t> keys = {
+        {"block_count", 3},          {"context_length", 256},
+        {"embedding_length", 64},    {"feed_forward_length", 96},
+        {"attention.head_count", 4}, {"attention.sliding_window", window ? 8 : 0},
+        {"shortconv.l_cache", width}};
+    for (const auto& [key, value] : keys) writer.Uint32("lfm2." + key, value);
+    return ErrorOf(Read(writer));
+  };
+  // All is well up to the tensors, of which there are none.
+  EXPECT_THAT(with({0, 2, 0}, 3), HasSubstr("tensor blk.0.attn_norm.weight: is missing"));
+  EXPECT_THAT(with({0, 2}, 3), HasSubstr("attention.head_count_kv: is an array of 2 numbers"));
+  EXPECT_THAT(with({0, 2, 1}, 3), HasSubstr("head_count_kv: layers have 1 and 2 heads"));
+  EXPECT_THAT(with({0, 2, -1}, 3), HasSubstr("head_count_kv: layers have -1 and 2 heads"));
+  EXPECT_THAT(with({0, 0, 0}, 3), HasSubstr("head_count_kv: the most is 0"));
+  EXPECT_THAT(with({0, 3, 0}, 3), HasSubstr("head_count_kv: 3 does not divide the 4 heads"));
+  EXPECT_THAT(with({0, 2, 0}, 1), HasSubstr("shortconv.l_cache"));
+  EXPECT_THAT(with({0, 2, 0}, 9), HasSubstr("shortconv.l_cache"));
+  EXPECT_THAT(with({0, 2, 0}, 3, true), HasSubstr("attention.sliding_window: 8"));
 }
 
 TEST(GgufModelTest, RefusesByNameWhatWouldChangeTheMaths) {

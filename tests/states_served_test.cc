@@ -1,4 +1,4 @@
-// A model with recurrent layers, served by the scheduler and the CPU's executor together: what
+// Models with recurrent layers, served by the scheduler and the CPU's executor together: what
 // begins from a checkpoint, is preempted, or shares its prompt must not change a single token, and
 // prompts that begin alike compute what is new alone.
 #include <unistd.h>
@@ -62,10 +62,10 @@ struct Way {
   bool caches = true;
 };
 
-class StatesServedTest : public testing::Test {
+class StatesServedTest : public testing::TestWithParam<const char*> {
  protected:
   StatesServedTest() : path_(StrCat(testing::TempDir(), "states_served_test_", getpid())) {
-    FamilyTwin twin = FamilyTwinOf("qwen3_5");
+    FamilyTwin twin = FamilyTwinOf(GetParam());
     twin.config["max_position_embeddings"] = kMostTokens;
     WriteTwinFolder(twin, path_);
   }
@@ -158,9 +158,13 @@ class StatesServedTest : public testing::Test {
   SequenceId last_id_ = 0;
 };
 
+// States with a matrix for each head, and those of a few inputs alone.
+INSTANTIATE_TEST_SUITE_P(Twins, StatesServedTest, testing::Values("qwen3_5", "lfm2"),
+                         [](const auto& info) { return std::string(info.param); });
+
 // Prompts of 20 to 160 tokens, of which every third begins as the one before it, with two choices
 // each, in memories that are far too small for all.
-TEST_F(StatesServedTest, AnswersDoNotDependOnTheMemory) {
+TEST_P(StatesServedTest, AnswersDoNotDependOnTheMemory) {
   std::mt19937 random(7);
   std::vector<Ask> asks;
   for (uint64_t number = 0; number < 100; ++number) {
@@ -201,7 +205,7 @@ TEST_F(StatesServedTest, AnswersDoNotDependOnTheMemory) {
 }
 
 // 64 prompts of one prefix, which differ in the 100 tokens after it.
-TEST_F(StatesServedTest, PromptsThatBranchBeginFromTheirPrefix) {
+TEST_P(StatesServedTest, PromptsThatBranchBeginFromTheirPrefix) {
   Begin({});
   constexpr int kPrefix = 2000;
   const std::vector<Token> shared = Tokens(kPrefix, 1);
@@ -223,7 +227,7 @@ TEST_F(StatesServedTest, PromptsThatBranchBeginFromTheirPrefix) {
 }
 
 // Each turn's prompt is the one before it with its answer and a tool's result.
-TEST_F(StatesServedTest, TurnsOfAgentsComputeWhatIsNew) {
+TEST_P(StatesServedTest, TurnsOfAgentsComputeWhatIsNew) {
   constexpr int kAgents = 4;
   constexpr int kTurns = 10;
   Begin({.max_num_seqs = kAgents});
@@ -264,7 +268,7 @@ TEST_F(StatesServedTest, TurnsOfAgentsComputeWhatIsNew) {
 }
 
 // Choices wait for the checkpoint before their answers, and begin from it.
-TEST_F(StatesServedTest, ChoicesBeginFromTheirPromptsCheckpoint) {
+TEST_P(StatesServedTest, ChoicesBeginFromTheirPromptsCheckpoint) {
   Begin({});
   std::vector<Ask> asks;
   for (uint32_t choice = 0; choice < 6; ++choice) {
@@ -281,7 +285,7 @@ TEST_F(StatesServedTest, ChoicesBeginFromTheirPromptsCheckpoint) {
   for (size_t i = 0; i < asks.size(); ++i) EXPECT_EQ(Alone(asks[i]), answers[i]) << i;
 }
 
-TEST_F(StatesServedTest, ATenantsCheckpointIsItsOwn) {
+TEST_P(StatesServedTest, ATenantsCheckpointIsItsOwn) {
   Begin({});
   const std::vector<Token> prompt = Tokens(150, 3);
   for (const char* salt : {"a", "b"}) {

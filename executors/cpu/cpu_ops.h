@@ -82,6 +82,8 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
                          const GatedDeltaWeights& weights, const LinearInput& x,
                          Consumers consumers) override;
+  LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
+                               const LinearInput& in, Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, a panel at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;
@@ -142,6 +144,7 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   };
 
   struct AttentionStep;
+  struct ConvolutionStep;
   struct DeltaStep;
   struct Scratch {
     // Takes memory for sequences of `score_stride` positions.
@@ -259,12 +262,18 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   void NormAcrossRanks(const HeadNorms& norms, const AttentionSpec& spec, const CpuActivation& qkv);
   void Append(const float* k, const float* v, int size, int32_t layer, BlockId block, int kv_head,
               int at) const;
+  // Fills with zeros the first `floats` of a layer's state at the slots of rows that begin their
+  // sequences.
+  void ClearStates(int32_t layer, int64_t floats);
+  // Convolves a token's inputs.
+  void Convolve(const ConvolutionStep& step, int token) const;
+  // Keeps the row's last inputs of the convolution for the row that follows.
+  void KeepInputs(const ConvolutionStep& step, int row) const;
   // Convolves a token's inputs, norms its queries and keys, and replaces beta and alpha by the
   // factors that they stand for.
   void PrepareDelta(const DeltaStep& step, int token) const;
   // Runs a head's state through the tokens of a row.
   void RunDelta(const DeltaStep& step, int row, int head) const;
-  void KeepInputs(const DeltaStep& step, int row) const;
   const Rotations& RotationsOf(const RopeSpec& rope);
   const float* Biases(const AttentionSpec& spec, int head) const;
   void SpreadBiases();

@@ -1,4 +1,4 @@
-// The ops of recurrent layers.
+// The op of gated delta rules.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -7,13 +7,12 @@
 
 #include "absl/status/status.h"
 #include "base/strings.h"
+#include "executors/cpu/convolution_step.h"
 #include "executors/cpu/cpu_ops.h"
 #include "executors/models/model_state.h"
 
 namespace millrace::cpu {
 namespace {
-
-static_assert(kConvolutionInputs == kConvolutionWidth);
 
 // Added to the sum of squares before a query's or a key's length is its root.
 constexpr float kLengthEpsilon = 1e-6f;
@@ -29,11 +28,10 @@ float Softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 struct CpuOps::DeltaStep {
   int32_t layer;
   const GatedDeltaSpec& spec;
-  const millrace::GatedDelta shape;  // of this rank
-  const GatedDeltaState state;
-  const CpuActivation& products;  // q, k, v and z of each token
-  const CpuActivation& factors;   // beta and alpha, and then beta and decay
-  const CpuActivation& mixed;     // q, k and v behind the convolution, and the output in place of v
+  const GatedDeltaState state;  // of this rank
+  const ConvolutionStep convolution;
+  const CpuActivation& factors;  // beta and alpha, and then beta and decay
+  const CpuActivation& mixed;    // q, k and v behind the convolution, and the output in place of v
   std::vector<float> query_scales;  // [key_size]: the norms' weights
   std::vector<float> key_scales;
 
@@ -44,18 +42,8 @@ struct CpuOps::DeltaStep {
 
 void CpuOps::PrepareDelta(const DeltaStep& step, int token) const {
   const GatedDeltaSpec& spec = step.spec;
-  const CpuStepInput::Row& row = step_->rows[step_->row_of[token]];
-  const int channels = step.shape.channels();
-  const float* inputs[kConvolutionInputs];
-  for (int i = 0; i < kConvolutionInputs; ++i) {
-    // Counted from the row's first token; what lies before it is in the state.
-    const int at = token - row.first_token + i - (kConvolutionInputs - 1);
-    inputs[i] = at >= 0
-                    ? step.products.Floats(row.first_token + at)
-                    : kv_.State(row.slot, step.layer) + (kConvolutionInputs - 1 + at) * channels;
-  }
+  Convolve(step.convolution, token);
   float* const mixed = step.mixed.Floats(token);
-  kernels_.convolve(inputs, weights_.Vector(spec.convolution).data(), channels, mixed);
   for (int head = 0; head < 2 * spec.key_heads; ++head) {
     float* const values = mixed + head * spec.key_size;
     const auto& scales = head < spec.key_heads ? step.query_scales : step.key_scales;
@@ -96,19 +84,6 @@ void CpuOps::RunDelta(const DeltaStep& step, int row, int head) const {
        .out_stride = step.mixed.row_floats()});
 }
 
-// Keeps the row's last inputs of the convolution for the row that follows.
-void CpuOps::KeepInputs(const DeltaStep& step, int row) const {
-  const CpuStepInput::Row& tokens = step_->rows[row];
-  const int channels = step.shape.channels();
-  float* const kept = kv_.State(tokens.slot, step.layer);
-  for (int i = 0; i < kConvolutionInputs - 1; ++i) {
-    const int at = tokens.num_tokens + i - (kConvolutionInputs - 1);
-    const float* const from = at >= 0 ? step.products.Floats(tokens.first_token + at)
-                                      : kept + (kConvolutionInputs - 1 + at) * channels;
-    std::copy_n(from, channels, kept + i * channels);
-  }
-}
-
 LinearInput CpuOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
                                const GatedDeltaWeights& weights, const LinearInput& x,
                                Consumers consumers) {
@@ -127,26 +102,24 @@ LinearInput CpuOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
   const CpuActivation mixed = Take(Form::kFloat, shape.channels());
   const DeltaStep step{.layer = layer,
                        .spec = spec,
-                       .shape = shape,
                        .state = GatedDeltaState(shape),
-                       .products = products,
+                       .convolution = {.layer = layer,
+                                       .spec = spec.convolution,
+                                       .channels = shape.channels(),
+                                       .inputs = products,
+                                       .out = mixed},
                        .factors = factors,
                        .mixed = mixed,
                        .query_scales = std::vector<float>(
                            spec.key_size, 1 / std::sqrt(static_cast<float>(spec.key_size))),
                        .key_scales = std::vector<float>(spec.key_size, 1.0f)};
-  pool_.ParallelFor(NumRows(), [&](int row, int) {
-    const CpuStepInput::Row& begins = step_->rows[row];
-    if (step_->positions[begins.first_token] > 0) return;
-    std::fill_n(kv_.State(begins.slot, layer),
-                step.state.inputs + step.state.heads * step.state.head, 0.0f);
-  });
+  ClearStates(layer, step.state.inputs + step.state.heads * step.state.head);
   pool_.ParallelFor(mixed.rows(), [&](int token, int) { PrepareDelta(step, token); });
   pool_.ParallelFor(NumRows() * spec.value_heads, [&](int task, int) {
     const int row = task / spec.value_heads;
     const int head = task % spec.value_heads;
     RunDelta(step, row, head);
-    if (head == 0) KeepInputs(step, row);
+    if (head == 0) KeepInputs(step.convolution, row);
   });
   auto input = TakeInput(consumers, step.value_width());
   const int width = step.value_width();

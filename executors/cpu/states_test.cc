@@ -37,7 +37,9 @@ CpuSpec Device() {
 
 class StatesTest : public TinyModelTest {
  protected:
-  StatesTest() { WriteTwinFolder(FamilyTwinOf("qwen3_5"), Path("twin")); }
+  explicit StatesTest(const std::string& twin = "qwen3_5") {
+    WriteTwinFolder(FamilyTwinOf(twin), Path("twin"));
+  }
 
   std::unique_ptr<Executor> Load(const CpuSpec& device = Device(),
                                  const Kernels& kernels = BestKernels()) const {
@@ -46,6 +48,15 @@ class StatesTest : public TinyModelTest {
     return *std::move(loaded);
   }
 };
+
+// For each kind of state.
+class StatesOfAllKindsTest : public StatesTest, public testing::WithParamInterface<const char*> {
+ protected:
+  StatesOfAllKindsTest() : StatesTest(GetParam()) {}
+};
+INSTANTIATE_TEST_SUITE_P(Twins, StatesOfAllKindsTest,
+                         testing::Values("qwen3_5", "lfm2", "lfm2_biased", "lfm2moe"),
+                         [](const auto& info) { return std::string(info.param); });
 
 std::vector<Token> PromptOf(int sequence) {
   return Prompt(1 + 61 * sequence % 130, sequence, kVocabulary);
@@ -68,7 +79,7 @@ std::vector<SequenceOutput> Alone(Executor& executor) {
   return outputs;
 }
 
-TEST_F(StatesTest, CrowdsAndCutsChangeNothing) {
+TEST_P(StatesOfAllKindsTest, CrowdsAndCutsChangeNothing) {
   for (const Kernels* kernels : {&PlainKernels(), &BestKernels()}) {
     SCOPED_TRACE(kernels->name);
     const std::vector<SequenceOutput> alone = Alone(*Load(Device(), *kernels));
@@ -87,7 +98,7 @@ TEST_F(StatesTest, CrowdsAndCutsChangeNothing) {
 }
 
 // Prompts and decoding tokens of several sequences share each step.
-TEST_F(StatesTest, MixedStepsChangeNothing) {
+TEST_P(StatesOfAllKindsTest, MixedStepsChangeNothing) {
   const std::vector<SequenceOutput> alone = Alone(*Load());
   const auto executor = Load();
   ExecutorDriver driver(*executor);
@@ -113,7 +124,7 @@ TEST_F(StatesTest, MixedStepsChangeNothing) {
 }
 
 // As after a preemption: the tokens so far are computed again, in another slot.
-TEST_F(StatesTest, ASequenceGoesOnFromItsTokens) {
+TEST_P(StatesOfAllKindsTest, ASequenceGoesOnFromItsTokens) {
   const auto executor = Load();
   ExecutorDriver driver(*executor);
   const SlotId slot = driver.Add(PromptOf(3), SamplingOf(3));
@@ -128,7 +139,7 @@ TEST_F(StatesTest, ASequenceGoesOnFromItsTokens) {
                          whole.logprobs.begin() + kGenerated / 2));
 }
 
-TEST_F(StatesTest, ThreadsChangeNothing) {
+TEST_P(StatesOfAllKindsTest, ThreadsChangeNothing) {
   const std::vector<SequenceOutput> outputs = Alone(*Load());
   CpuSpec device = Device();
   device.threads = 1;
@@ -152,7 +163,7 @@ TEST_F(StatesTest, ASlotWithoutItsStateIsRefused) {
 
 // A sequence that begins from a checkpoint of another's state goes on as that one does, although
 // the slot that the state was copied from has gone on, too.
-TEST_F(StatesTest, ASequenceBeginsFromACheckpoint) {
+TEST_P(StatesOfAllKindsTest, ASequenceBeginsFromACheckpoint) {
   constexpr int kShared = 4;  // blocks
   CpuSpec device = Device();
   const int64_t bytes = std::get<SlotState>(Load()->info().limits.state.groups[1]).bytes;

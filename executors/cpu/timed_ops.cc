@@ -28,13 +28,14 @@ enum Op {
   kRope,
   kAttention,
   kDelta,
+  kConvolution,
   kHead,
   kSample,
   kNumOps
 };
-constexpr const char* kNames[kNumOps] = {"embed", "norm",    "qkv",   "row_linear",
-                                         "gated", "mixture", "rope",  "attention",
-                                         "delta", "head",    "sample"};
+constexpr const char* kNames[kNumOps] = {"embed", "norm",        "qkv",  "row_linear",
+                                         "gated", "mixture",     "rope", "attention",
+                                         "delta", "convolution", "head", "sample"};
 
 class TimedOps : public DecoderOps, public AttentionOps, public MixtureOps, public RecurrentOps {
  public:
@@ -96,6 +97,12 @@ class TimedOps : public DecoderOps, public AttentionOps, public MixtureOps, publ
       Count(kDelta, linear, ops_.FormFor(linear, x));
     }
     return Time(kDelta, [&] { return ops_.GatedDelta(layer, spec, weights, x, consumers); });
+  }
+  LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
+                               const LinearInput& in, Consumers consumers) override {
+    Count(kConvolution, projection, ops_.FormFor(projection, in));
+    return Time(kConvolution,
+                [&] { return ops_.ShortConvolution(layer, spec, projection, in, consumers); });
   }
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
     return Time(kHead, [&] { return ops_.Head(weight, spec, x); });

@@ -207,9 +207,10 @@ absl::StatusOr<VectorId> CpuWeightPlacer::Vector(const std::string& name, const 
   return static_cast<VectorId>(weights_.vectors.size() - 1);
 }
 
-absl::StatusOr<VectorId> CpuWeightPlacer::Convolution(const std::string& name,
-                                                      absl::Span<const Share> channels) {
-  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Table read, checkpoint_.Convolution(name));
+absl::StatusOr<ConvolutionSpec> CpuWeightPlacer::Convolution(const std::string& module, bool bias,
+                                                             absl::Span<const Share> channels) {
+  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Table read,
+                            checkpoint_.Convolution(module + ".weight"));
   const int64_t width = read.tensor->shape.back();
   const int64_t rows = read.tensor->shape[0];
   // Inputs are multiplied one after the other: each one's weights lie together.
@@ -220,9 +221,20 @@ absl::StatusOr<VectorId> CpuWeightPlacer::Convolution(const std::string& name,
     const std::vector<float> cut = Cut(of_input, channels);
     weights.insert(weights.end(), cut.begin(), cut.end());
   }
-  vectors_.push_back(read.tensor);
-  weights_.vectors.push_back(std::move(weights));
-  return static_cast<VectorId>(weights_.vectors.size() - 1);
+  const auto add = [&](const TensorInfo* tensor, std::vector<float> values) {
+    vectors_.push_back(tensor);
+    weights_.vectors.push_back(std::move(values));
+    return static_cast<VectorId>(weights_.vectors.size() - 1);
+  };
+  ConvolutionSpec spec{.width = static_cast<int32_t>(width),
+                       .weights = add(read.tensor, std::move(weights)),
+                       .bias = std::nullopt};
+  if (!bias) return spec;
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(module + ".bias"));
+  std::vector<float> biases(rows);
+  if (checkpoint_.source().has_data()) biases = checkpoint_.Floats(*tensor);
+  spec.bias = add(tensor, Cut(biases, channels));
+  return spec;
 }
 
 absl::StatusOr<LinearId> CpuWeightPlacer::Router(const RouterNames& names) {

@@ -107,8 +107,8 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
                                        const Share& share) override;
   absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) override;
-  absl::StatusOr<VectorId> Convolution(const std::string& name,
-                                       absl::Span<const Share> channels) override;
+  absl::StatusOr<ConvolutionSpec> Convolution(const std::string& module, bool bias,
+                                              absl::Span<const Share> channels) override;
   absl::StatusOr<LinearId> Router(const RouterNames& names) override;
   absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
                                         const Share& share) override;

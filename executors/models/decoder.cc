@@ -19,6 +19,11 @@ const SoftmaxMixer* SoftmaxOf(const DecoderLayer& layer) {
   return std::get_if<SoftmaxMixer>(&layer.mixer.kind);
 }
 
+// Return the heads of a mixer that have a state.
+int32_t StateHeads(const AttentionSpec& spec) { return spec.num_kv_heads; }
+int32_t StateHeads(const GatedDeltaSpec& spec) { return spec.value_heads; }
+int32_t StateHeads(const ShortConvolutionSpec& spec) { return spec.channels; }
+
 struct Decoder : Model {
   int32_t heads() const override {
     int32_t most = 0;
@@ -39,10 +44,8 @@ struct Decoder : Model {
   std::vector<int32_t> layer_state_heads() const override {
     std::vector<int32_t> heads;
     for (const DecoderLayer& layer : layers) {
-      const SoftmaxMixer* const softmax = SoftmaxOf(layer);
-      heads.push_back(softmax != nullptr
-                          ? softmax->spec.num_kv_heads
-                          : std::get<GatedDeltaMixer>(layer.mixer.kind).spec.value_heads);
+      heads.push_back(
+          std::visit([](const auto& mixer) { return StateHeads(mixer.spec); }, layer.mixer.kind));
     }
     return heads;
   }

@@ -37,6 +37,15 @@ LinearInput GatedDeltaMixer::Run(DecoderOps& ops, int32_t layer, LinearInput x,
   return ops.RowLinear(output, std::move(x), addend, residual, next.norm, next.readers);
 }
 
+LinearInput ShortConvolutionMixer::Run(DecoderOps& ops, int32_t layer, LinearInput x,
+                                       const Addend& addend, Residual& residual,
+                                       const NextInput& next) const {
+  RecurrentOps* const recurrent = ops.recurrent();
+  if (recurrent == nullptr) return Refuse("a short convolution", ops, layer, residual, next);
+  x = recurrent->ShortConvolution(layer, spec, projection, x, {output});
+  return ops.RowLinear(output, std::move(x), addend, residual, next.norm, next.readers);
+}
+
 LinearInput GatedNetwork::Run(DecoderOps& ops, int32_t /*layer*/, LinearInput x,
                               const Addend& addend, Residual& residual,
                               const NextInput& next) const {

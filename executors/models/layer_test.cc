@@ -64,6 +64,11 @@ class WithRecurrence : public BareOps, public RecurrentOps {
                          Consumers /*consumers*/) override {
     return std::make_unique<LinearInputBuffer>();
   }
+  LinearInput ShortConvolution(int32_t /*layer*/, const ShortConvolutionSpec& /*spec*/,
+                               LinearId /*projection*/, const LinearInput& /*in*/,
+                               Consumers /*consumers*/) override {
+    return std::make_unique<LinearInputBuffer>();
+  }
 };
 
 // Runs layer 3, and returns what the device refuses of it.
@@ -93,6 +98,10 @@ TEST(LayerTest, ADeviceRefusesTheKindsThatItHasNoOpsFor) {
   EXPECT_EQ(Refusal<Mixer>(GatedDeltaMixer(), attention),
             absl::UnimplementedError(
                 "layer 3 has a gated delta rule, which this device does not compute"));
+  EXPECT_EQ(Refusal<Mixer>(ShortConvolutionMixer(), recurrence), absl::OkStatus());
+  EXPECT_EQ(Refusal<Mixer>(ShortConvolutionMixer(), attention),
+            absl::UnimplementedError(
+                "layer 3 has a short convolution, which this device does not compute"));
   EXPECT_EQ(Refusal<FeedForward>(MixtureNetwork(), bare), no_mixtures);
   EXPECT_EQ(Refusal<FeedForward>(MixtureNetwork(), attention), no_mixtures);
   EXPECT_EQ(Refusal<FeedForward>(MixtureNetwork(), mixtures), absl::OkStatus());

@@ -19,8 +19,8 @@ class Model {
   // Return the most query heads of a layer, and the most kv heads of a layer's pages, on this rank.
   virtual int32_t heads() const = 0;
   virtual int32_t kv_heads() const = 0;
-  // Returns the heads of each layer's state on this rank: the kv heads of its pages, or the value
-  // heads of a gated delta rule.
+  // Returns the heads of each layer's state on this rank: the kv heads of its pages, the value
+  // heads of a gated delta rule, or the channels of a short convolution.
   virtual std::vector<int32_t> layer_state_heads() const = 0;
 
   // Computes one step, from the input's tokens to its samples.

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/strings.h"
+#include "executors/models/overloaded.h"
 #include "executors/weights/shares.h"
 
 namespace millrace {
@@ -246,18 +247,22 @@ ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> heads,
                                 .offset = group->second.block_bytes});
     group->second.block_bytes += kv_heads * pages.HeadBytes(attention.head_size);
   };
-  const auto place_slots = [&](GatedDelta delta, int32_t value_heads) {
+  const auto place_slots = [&](int64_t bytes) {
     state.placements.push_back({.group = static_cast<int32_t>(groups.size()),
                                 .index = layers_at_slots++,
                                 .offset = slots.bytes});
-    slots.bytes += GatedDeltaState(OfRank(delta, value_heads)).bytes();
+    slots.bytes += bytes;
   };
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    if (const SoftmaxAttention* const softmax = config.layers[i].FindSoftmax()) {
-      place_pages(*softmax, heads[i]);
-    } else {
-      place_slots(std::get<GatedDelta>(config.layers[i].attention), heads[i]);
-    }
+    const int32_t count = heads[i];
+    std::visit(Overloaded{[&](const SoftmaxAttention& softmax) { place_pages(softmax, count); },
+                          [&](const GatedDelta& delta) {
+                            place_slots(GatedDeltaState(OfRank(delta, count)).bytes());
+                          },
+                          [&](const ShortConvolution& convolution) {
+                            place_slots(ShortConvolutionBytes(convolution.width, count));
+                          }},
+               config.layers[i].attention);
   }
   for (const auto& [length, pages_of_group] : groups) state.layout.groups.push_back(pages_of_group);
   if (layers_at_slots > 0) state.layout.groups.push_back(slots);
@@ -265,16 +270,19 @@ ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> heads,
 }
 
 ModelState StateOf(const ModelConfig& config, RankSpec rank, const PageSpec& pages) {
+  const Overloaded heads_of = {
+      [&](const SoftmaxAttention& softmax) {
+        return DivideHeads(softmax.heads, softmax.kv_heads, 1, 1, rank).kv.size;
+      },
+      [&](const GatedDelta& delta) {
+        return DivideHeads(delta.value_heads, delta.key_heads, 1, 1, rank).q.size;
+      },
+      [&](const ShortConvolution& convolution) {
+        return DivideUnits(convolution.channels, kShareMultiple, rank).size;
+      }};
   std::vector<int32_t> heads;
   for (const LayerConfig& layer : config.layers) {
-    if (const SoftmaxAttention* const softmax = layer.FindSoftmax()) {
-      heads.push_back(
-          static_cast<int32_t>(DivideHeads(softmax->heads, softmax->kv_heads, 1, 1, rank).kv.size));
-    } else {
-      const auto& delta = std::get<GatedDelta>(layer.attention);
-      heads.push_back(
-          static_cast<int32_t>(DivideHeads(delta.value_heads, delta.key_heads, 1, 1, rank).q.size));
-    }
+    heads.push_back(static_cast<int32_t>(std::visit(heads_of, layer.attention)));
   }
   return StateOf(config, heads, pages);
 }

@@ -61,6 +61,12 @@ struct GatedDeltaState {
   int64_t bytes() const { return static_cast<int64_t>(sizeof(float)) * (inputs + heads * head); }
 };
 
+// Returns the bytes of the state of a short convolution's layer: the convolution's inputs of the
+// last tokens, float32 [width - 1][channels] with the oldest first.
+inline int64_t ShortConvolutionBytes(int32_t width, int64_t channels) {
+  return static_cast<int64_t>(sizeof(float)) * (width - 1) * channels;
+}
+
 struct ModelState {
   StateLayout layout;
   std::vector<LayerPlacement> placements;  // by layer

@@ -71,6 +71,22 @@ TEST(ModelStateTest, RecurrentLayersShareTheLastGroup) {
             48 * 4 * (3 * (2 + 2) * 128 + 2 * 128 * 128));
 }
 
+// LFM2-1.2B's: 16 layers, of which six have pages.
+TEST(ModelStateTest, ShortConvolutionsKeepInputsAlone) {
+  ModelConfig config = Config(16, 3, 0, 32, 8, 64);
+  for (const int layer : {0, 1, 3, 4, 6, 7, 9, 11, 13, 15}) {
+    config.layers[layer].attention = ShortConvolution{.channels = 2048, .width = 3};
+  }
+  const ModelState state = StateOf(config, RankSpec(), Halves(32768));
+  ASSERT_EQ(state.layout.num_groups(), 2);
+  EXPECT_EQ(state.layout.Paged(0)->block_bytes, int64_t{6} * 2 * 16 * 8 * 64 * 2);
+  constexpr int64_t kLayer = 4 * 2 * 2048;
+  EXPECT_EQ(std::get<SlotState>(state.layout.groups[1]).bytes, 10 * kLayer);
+  EXPECT_EQ(state.placements[15].offset, 9 * kLayer);
+  const ModelState of_rank = StateOf(config, {.rank = 3, .size = 4}, Halves(32768));
+  EXPECT_EQ(std::get<SlotState>(of_rank.layout.groups[1]).bytes, 10 * kLayer / 4);
+}
+
 TEST(ModelStateTest, ADeviceThatReleasesNothingHasOneGroup) {
   const ModelState state = StateOf(GptOss20b(), RankSpec(), Halves(0));
   ASSERT_EQ(state.layout.num_groups(), 1);

@@ -6,17 +6,10 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/models/overloaded.h"
 
 namespace millrace {
 namespace {
-
-// Functions as one, by the kinds of a variant. A kind without a function does not compile.
-template <typename... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
-template <typename... Functions>
-Overloaded(Functions...) -> Overloaded<Functions...>;
 
 std::string Weight(int layer, std::string_view name) {
   return StrCat("blk.", layer, ".", name, ".weight");
@@ -102,7 +95,10 @@ absl::StatusOr<Mixer> PartLoader::LayerMixer(int layer, int max_model_len) {
   return std::visit(Overloaded{[&](const SoftmaxAttention& attention) {
                                  return Softmax(layer, attention, max_model_len);
                                },
-                               [&](const GatedDelta& delta) { return Delta(layer, delta); }},
+                               [&](const GatedDelta& delta) { return Delta(layer, delta); },
+                               [&](const ShortConvolution& convolution) {
+                                 return Convolution(layer, convolution);
+                               }},
                     config_.layers[layer].attention);
 }
 
@@ -171,7 +167,8 @@ absl::StatusOr<Mixer> PartLoader::Delta(int layer, const GatedDelta& delta) {
                                            {.rows = {heads.q, heads.q}, .columns = std::nullopt}));
   mixer.readers = {mixer.weights.qkvz, mixer.weights.beta_alpha};
   MILLRACE_ASSIGN_OR_RETURN(mixer.spec.convolution,
-                            placer_.Convolution(Weight(layer, "ssm_conv1d"), {keys, keys, values}));
+                            placer_.Convolution(StrCat("blk.", layer, ".ssm_conv1d"),
+                                                /*bias=*/false, {keys, keys, values}));
   MILLRACE_ASSIGN_OR_RETURN(mixer.spec.a, placer_.Vector(StrCat("blk.", layer, ".ssm_a"), heads.q));
   MILLRACE_ASSIGN_OR_RETURN(mixer.spec.time_bias,
                             placer_.Vector(StrCat("blk.", layer, ".ssm_dt.bias"), heads.q));
@@ -180,6 +177,25 @@ absl::StatusOr<Mixer> PartLoader::Delta(int layer, const GatedDelta& delta) {
                                          {.epsilon = static_cast<float>(config_.norm_epsilon)}));
   MILLRACE_ASSIGN_OR_RETURN(mixer.output,
                             placer_.Linear({output}, {.rows = {}, .columns = values}));
+  return mixer;
+}
+
+absl::StatusOr<Mixer> PartLoader::Convolution(int layer, const ShortConvolution& convolution) {
+  const std::string projection = Weight(layer, "shortconv.in_proj");
+  const std::string output = Weight(layer, "shortconv.out_proj");
+  // Channels are divided as a feed-forward network's values are.
+  MILLRACE_ASSIGN_OR_RETURN(const Share channels,
+                            ShareFeedForward(placer_, convolution.channels, {projection}, output));
+  ShortConvolutionMixer mixer{.spec = {.channels = static_cast<int32_t>(channels.size)}};
+  MILLRACE_ASSIGN_OR_RETURN(mixer.projection,
+                            placer_.Linear({projection}, {.rows = {channels, channels, channels},
+                                                          .columns = std::nullopt}));
+  MILLRACE_ASSIGN_OR_RETURN(
+      mixer.spec.convolution,
+      placer_.Convolution(StrCat("blk.", layer, ".shortconv.conv"), convolution.bias, {channels}));
+  mixer.spec.convolution.silu = false;
+  MILLRACE_ASSIGN_OR_RETURN(mixer.output,
+                            placer_.Linear({output}, {.rows = {}, .columns = channels}));
   return mixer;
 }
 

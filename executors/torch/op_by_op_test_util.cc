@@ -143,6 +143,12 @@ class OpByOp : public DecoderOps, public EncoderOps, public MixtureOps, public R
     return Pair("GatedDelta", cpu_.GatedDelta(layer, spec, weights, Sides(x).cpu, consumers),
                 torch_.GatedDelta(layer, spec, weights, Sides(x).torch, consumers));
   }
+  LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
+                               const LinearInput& in, Consumers consumers) override {
+    return Pair("ShortConvolution",
+                cpu_.ShortConvolution(layer, spec, projection, Sides(in).cpu, consumers),
+                torch_.ShortConvolution(layer, spec, projection, Sides(in).torch, consumers));
+  }
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
     return Pair("Head", cpu_.Head(weight, spec, Sides(x).cpu),
                 torch_.Head(weight, spec, Sides(x).torch), weight, spec);

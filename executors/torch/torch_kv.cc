@@ -14,8 +14,9 @@ void TorchKv::Move(const StateMove& move) const {
   const c10::InferenceMode inference;
   for (size_t layer = 0; layer < groups.size(); ++layer) {
     if (groups[layer] != move.group) continue;
-    if (states[layer].defined()) {
+    if (inputs[layer].defined()) {
       for (const at::Tensor& state : {inputs[layer], states[layer]}) {
+        if (!state.defined()) continue;
         state.narrow(0, move.to.block, 1).copy_(state.narrow(0, move.from.block, 1));
       }
       continue;
@@ -36,9 +37,14 @@ void TorchKv::AddLayer(const LayerConfig& layer, int64_t places, int64_t slots,
     states.emplace_back();
     return;
   }
-  const auto& delta = std::get<GatedDelta>(layer.attention);
   keys.emplace_back();
   values.emplace_back();
+  if (const auto* const convolution = std::get_if<ShortConvolution>(&layer.attention)) {
+    inputs.push_back(at::empty({slots, convolution->width - 1, convolution->channels}));
+    states.emplace_back();
+    return;
+  }
+  const auto& delta = std::get<GatedDelta>(layer.attention);
   inputs.push_back(at::empty({slots, kConvolutionWidth - 1, delta.channels()}));
   states.push_back(at::empty({slots, delta.value_heads, delta.key_size, delta.value_size}));
 }

@@ -16,8 +16,9 @@ namespace millrace::aten {
 // The keys and the values of all sequences, of each layer [blocks of its group * block_size, its
 // kv_heads, its head_size]. Blocks that were never used take no memory, and hold anything. Of
 // recurrent layers there are none, but in float32 for each slot, and behind these for each
-// checkpoint, the last inputs of the convolution, [slots, kConvolutionWidth - 1, channels], and the
-// states of the value heads, [slots, value_heads, key_size, value_size]. The lists are by layer.
+// checkpoint, the last inputs of the convolution, [slots, width - 1, channels], and of gated delta
+// rules the states of the value heads, [slots, value_heads, key_size, value_size]. The lists are by
+// layer.
 struct TorchKv {
   int64_t block_size = 0;
   std::vector<at::Tensor> keys;

@@ -63,6 +63,8 @@ class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps, public
   LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
                          const GatedDeltaWeights& weights, const LinearInput& x,
                          Consumers consumers) override;
+  LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
+                               const LinearInput& in, Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, some at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;
@@ -121,7 +123,7 @@ class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps, public
   at::Tensor AttendSome(const AttentionSpec& spec, const at::Tensor& q, int64_t start,
                         const at::Tensor& keys, const at::Tensor& values) const;
 
-  at::Tensor Convolve(int32_t layer, VectorId weights, const at::Tensor& products,
+  at::Tensor Convolve(int32_t layer, const ConvolutionSpec& spec, const at::Tensor& products,
                       const Row& row) const;
   at::Tensor DeltaRow(int32_t layer, const GatedDeltaSpec& spec, const at::Tensor& mixed,
                       const at::Tensor& betas, const at::Tensor& decays, const Row& row) const;

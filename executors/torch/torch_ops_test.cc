@@ -156,8 +156,13 @@ TEST_F(TorchOpsTest, AMoveCopiesAState) {
     state.zero_();
     state.select(0, 0).fill_(5);
   }
+  layer.attention = ShortConvolution{.channels = 8, .width = 3};
+  kv.groups.push_back(1);
+  kv.AddLayer(layer, /*places=*/48, /*slots=*/3, at::kFloat);
+  kv.inputs[2].zero_();
+  kv.inputs[2].select(0, 0).fill_(5);
   kv.Move({.group = 1, .from = {0}, .to = {2}});
-  for (const at::Tensor& state : {kv.inputs[1], kv.states[1]}) {
+  for (const at::Tensor& state : {kv.inputs[1], kv.states[1], kv.inputs[2]}) {
     EXPECT_TRUE(state.select(0, 2).eq(5).all().item<bool>());
     EXPECT_TRUE(state.select(0, 1).eq(0).all().item<bool>());
   }
@@ -219,6 +224,12 @@ class BrokenOps : public TorchOps {
     GatedDeltaSpec other = spec;
     if (Is("GatedDelta")) other.time_bias = spec.a;
     return TorchOps::GatedDelta(layer, other, weights, x, consumers);
+  }
+  LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
+                               const LinearInput& in, Consumers consumers) override {
+    ShortConvolutionSpec other = spec;
+    if (Is("ShortConvolution")) other.convolution.silu = true;
+    return TorchOps::ShortConvolution(layer, other, projection, in, consumers);
   }
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
     LogitSpec other = spec;
@@ -307,6 +318,12 @@ TEST_F(TorchOpsTest, AMixtureThatIsComputedOtherwiseShows) {
 TEST_F(TorchOpsTest, ARecurrenceThatIsComputedOtherwiseShows) {
   WriteTwinFolder(FamilyTwinOf("qwen3_5"), Path("folder"));
   ExpectShows({{"GatedDelta", {"GatedDelta"}}}, 11,
+              [&](const MakeTorchOps& make_torch) { return RunBoth(Path("folder"), make_torch); });
+}
+
+TEST_F(TorchOpsTest, AShortConvolutionThatIsComputedOtherwiseShows) {
+  WriteTwinFolder(FamilyTwinOf("lfm2"), Path("folder"));
+  ExpectShows({{"ShortConvolution", {"ShortConvolution"}}}, 11,
               [&](const MakeTorchOps& make_torch) { return RunBoth(Path("folder"), make_torch); });
 }
 

@@ -19,19 +19,20 @@ at::Tensor OfUnitLength(const at::Tensor& x) {
 }  // namespace
 
 // products: float32 [tokens, channels and more], of which the row's tokens pass the convolution.
-at::Tensor TorchOps::Convolve(int32_t layer, VectorId weights, const at::Tensor& products,
-                              const Row& row) const {
-  const at::Tensor& taps = weights_.Vector(weights);  // [inputs, channels]
+at::Tensor TorchOps::Convolve(int32_t layer, const ConvolutionSpec& spec,
+                              const at::Tensor& products, const Row& row) const {
+  const at::Tensor& taps = weights_.Vector(spec.weights);  // [inputs, channels]
   const int64_t before = taps.size(0) - 1;
   const at::Tensor kept = kv_.inputs[layer].select(0, row.slot);
   const at::Tensor all = at::cat(
       {kept, products.narrow(0, row.first_token, row.num_tokens).narrow(1, 0, taps.size(1))});
   at::Tensor sum = at::zeros({row.num_tokens, taps.size(1)});
+  if (spec.bias.has_value()) sum = sum + weights_.Vector(*spec.bias);
   for (int64_t i = 0; i <= before; ++i) {
     sum = sum + all.narrow(0, i, row.num_tokens) * taps.select(0, i);
   }
   kept.copy_(all.narrow(0, row.num_tokens, before));
-  return at::silu(sum);
+  return spec.silu ? at::silu(sum) : sum;
 }
 
 // Returns the row's outputs, float32 [tokens, value heads, value size]. betas, decays: of all of
@@ -88,6 +89,19 @@ LinearInput TorchOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
   const at::Tensor z = products.narrow(1, products.size(1) - width, width);
   const at::Tensor out = NormOf(spec.norm, at::cat(outs)).flatten(1) * at::silu(z);
   return AsLinearInput(out.to(Values(x).scalar_type()));
+}
+
+LinearInput TorchOps::ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec,
+                                       LinearId projection, const LinearInput& in, Consumers) {
+  const at::Tensor products = Product(projection, Values(in)).to(at::kFloat);
+  const std::vector<at::Tensor> parts = products.chunk(3, /*dim=*/1);  // b, c and x
+  const at::Tensor inputs = parts[0] * parts[2];
+  std::vector<at::Tensor> outs;
+  for (const Row& row : rows_) {
+    if (row.start == 0) kv_.inputs[layer].select(0, row.slot).zero_();
+    outs.push_back(Convolve(layer, spec.convolution, inputs, row));
+  }
+  return AsLinearInput((parts[1] * at::cat(outs)).to(Values(in).scalar_type()));
 }
 
 }  // namespace millrace::aten

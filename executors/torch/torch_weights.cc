@@ -140,21 +140,33 @@ absl::StatusOr<VectorId> TorchWeightPlacer::Vector(const std::string& name, cons
   return static_cast<VectorId>(weights_.vectors.size() - 1);
 }
 
-absl::StatusOr<VectorId> TorchWeightPlacer::Convolution(const std::string& name,
-                                                        absl::Span<const Share> channels) {
-  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Table read, checkpoint_.Convolution(name));
+absl::StatusOr<ConvolutionSpec> TorchWeightPlacer::Convolution(const std::string& module, bool bias,
+                                                               absl::Span<const Share> channels) {
+  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Table read,
+                            checkpoint_.Convolution(module + ".weight"));
   Hash(*read.tensor);
   const at::Tensor of_inputs =
       at::tensor(read.values).view({read.tensor->shape[0], read.tensor->shape.back()}).t();
+  const auto cut = [&](const at::Tensor& values) {
+    const at::Tensor row = values.contiguous();
+    return at::tensor(
+        Cut({row.const_data_ptr<float>(), static_cast<size_t>(row.numel())}, channels));
+  };
+  const auto add = [&](at::Tensor values) {
+    weights_.vectors.push_back(std::move(values));
+    return static_cast<VectorId>(weights_.vectors.size() - 1);
+  };
   std::vector<at::Tensor> inputs;
-  for (int64_t input = 0; input < of_inputs.size(0); ++input) {
-    const at::Tensor row = of_inputs[input].contiguous();
-    const std::vector<float> cut =
-        Cut({row.const_data_ptr<float>(), static_cast<size_t>(row.numel())}, channels);
-    inputs.push_back(at::tensor(cut));
-  }
-  weights_.vectors.push_back(at::stack(inputs));  // [inputs, channels]
-  return static_cast<VectorId>(weights_.vectors.size() - 1);
+  for (int64_t input = 0; input < of_inputs.size(0); ++input)
+    inputs.push_back(cut(of_inputs[input]));
+  ConvolutionSpec spec{.width = static_cast<int32_t>(of_inputs.size(0)),
+                       .weights = add(at::stack(inputs)),
+                       .bias = std::nullopt};
+  if (!bias) return spec;
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(module + ".bias"));
+  Hash(*tensor);
+  spec.bias = add(cut(at::tensor(checkpoint_.Floats(*tensor))));
+  return spec;
 }
 
 absl::StatusOr<LinearId> TorchWeightPlacer::Router(const RouterNames& names) {

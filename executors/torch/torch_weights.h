@@ -78,8 +78,8 @@ class TorchWeightPlacer : public DecoderPlacer, public EncoderPlacer {
     return Linear(names, {.rows = {share, share}, .columns = std::nullopt});
   }
   absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) override;
-  absl::StatusOr<VectorId> Convolution(const std::string& name,
-                                       absl::Span<const Share> channels) override;
+  absl::StatusOr<ConvolutionSpec> Convolution(const std::string& module, bool bias,
+                                              absl::Span<const Share> channels) override;
   absl::StatusOr<LinearId> Router(const RouterNames& names) override;
   absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
                                         const Share& share) override {

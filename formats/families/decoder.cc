@@ -63,6 +63,23 @@ void AddAttention(const std::string& block, int64_t hidden, const GatedDelta& de
   add("ssm_out.weight", {hidden, values}, TensorRole::kLinear);
 }
 
+void AddAttention(const std::string& block, int64_t hidden, const ShortConvolution& mixer,
+                  std::vector<ModelTensor>* tensors) {
+  const int64_t channels = mixer.channels;
+  const auto add = [&](const char* name, std::vector<int64_t> shape, TensorRole role) {
+    tensors->push_back({StrCat(block, "shortconv.", name), std::move(shape), role});
+  };
+  std::vector<int64_t> convolution = {channels, 1, mixer.width};
+  if (mixer.converted) convolution = {channels, mixer.width};
+  add("in_proj.weight", {3 * channels, hidden}, TensorRole::kLinear);
+  add("conv.weight", std::move(convolution), TensorRole::kVector);
+  add("out_proj.weight", {hidden, channels}, TensorRole::kLinear);
+  if (!mixer.bias) return;
+  add("in_proj.bias", {3 * channels}, TensorRole::kVector);
+  add("conv.bias", {channels}, TensorRole::kVector);
+  add("out_proj.bias", {hidden}, TensorRole::kVector);
+}
+
 void AddFeedForward(const std::string& block, int64_t hidden, const GatedFeedForward& ffn,
                     std::vector<ModelTensor>* tensors) {
   const int64_t size = ffn.size;

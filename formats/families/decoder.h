@@ -35,6 +35,11 @@ namespace millrace {
 //   blk.N.ssm_a, blk.N.ssm_dt.bias                   [V]
 //   blk.N.ssm_norm.weight                            [S]
 //   blk.N.ssm_out.weight                             [H, V * S]
+// in the place of attention's, of a short convolution of C channels and a width of L:
+//   blk.N.shortconv.in_proj.weight                   [3 * C, H]: b's rows, c's and then x's
+//   blk.N.shortconv.conv.weight                      [C, 1, L]; in GGUF [C, L]
+//   blk.N.shortconv.out_proj.weight                  [H, C]
+//   the .bias of each (if bias)                      a number for each row, or channel
 // and of a mixture of E experts, each of size F, in the place of those with ffn_:
 //   blk.N.ffn_gate_inp.weight, and .bias (if the router has it)      [E, H], [E]
 //   blk.N.exp_probs_b.bias (if it has a correction)                  [E]

@@ -96,7 +96,7 @@ TEST_F(ExpertsTest, AFolderHoldsWhatItsGgufFileHolds) {
           << twin.name << " " << tensor.name;
     }
   }
-  EXPECT_THAT(families, ElementsAre("glm4moe", "gpt-oss", "granitemoe", "llama", "olmoe",
+  EXPECT_THAT(families, ElementsAre("glm4moe", "gpt-oss", "granitemoe", "lfm2moe", "llama", "olmoe",
                                     "qwen2moe", "qwen35moe", "qwen3moe"));
 }
 

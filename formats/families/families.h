@@ -16,6 +16,7 @@ namespace millrace {
   FAMILY(kQwen2)                  \
   FAMILY(kQwen3)                  \
   FAMILY(kQwen35)                 \
+  FAMILY(kLfm2)                   \
   FAMILY(kGemma2)                 \
   FAMILY(kGemma3)                 \
   FAMILY(kPhi3)                   \
@@ -26,6 +27,7 @@ namespace millrace {
   FAMILY(kQwen2Moe)               \
   FAMILY(kQwen3Moe)               \
   FAMILY(kQwen35Moe)              \
+  FAMILY(kLfm2Moe)                \
   FAMILY(kOlmoe)                  \
   FAMILY(kGraniteMoe)             \
   FAMILY(kGptOss)                 \

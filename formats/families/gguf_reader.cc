@@ -30,19 +30,30 @@ absl::StatusOr<int> GgufReader::Int(std::string_view name, int max, int min) con
     MILLRACE_ASSIGN_OR_RETURN(const int64_t number, file_.Int(key, min, max));
     return static_cast<int>(number);
   }
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t number, NumberOfAllLayers(key));
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t number, NumberOfAllLayers(name));
   if (number >= min && number <= max) return static_cast<int>(number);
   return Lies(StrCat("key ", key), StrCat(number, " is outside of ", min, " to ", max));
 }
 
-absl::StatusOr<int64_t> GgufReader::NumberOfAllLayers(const std::string& key) const {
-  constexpr size_t kShown = 32;
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, file_.Ints(key));
+absl::StatusOr<std::vector<int64_t>> GgufReader::IntsOfLayers(std::string_view name) const {
+  const std::string key = Key(name);
   MILLRACE_ASSIGN_OR_RETURN(const int64_t layers, file_.Int(Key("block_count"), 1, kMaxLayers));
+  const GgufValue* value = file_.Find(key);
+  if (value == nullptr || !std::holds_alternative<GgufArray>(*value)) {
+    MILLRACE_ASSIGN_OR_RETURN(const int64_t number, file_.Int(key, 0, kMaxContext));
+    return std::vector<int64_t>(layers, number);
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, file_.Ints(key));
   if (static_cast<int64_t>(numbers.size()) != layers) {
     return Lies(StrCat("key ", key), StrCat("is an array of ", numbers.size(),
                                             " numbers, must have ", layers, ", one a layer"));
   }
+  return numbers;
+}
+
+absl::StatusOr<int64_t> GgufReader::NumberOfAllLayers(std::string_view name) const {
+  constexpr size_t kShown = 32;
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, IntsOfLayers(name));
   const auto differs = [&](int64_t number) { return number != numbers[0]; };
   if (std::none_of(numbers.begin(), numbers.end(), differs)) return numbers[0];
   std::vector<std::string> shown;
@@ -50,7 +61,7 @@ absl::StatusOr<int64_t> GgufReader::NumberOfAllLayers(const std::string& key) co
     shown.push_back(shown.size() < kShown ? StrCat(number) : "…");
     if (shown.size() > kShown) break;
   }
-  return Unsupported(key, StrCat("layers differ, which is not supported: ", JoinList(shown)));
+  return Unsupported(Key(name), StrCat("layers differ, which is not supported: ", JoinList(shown)));
 }
 
 absl::StatusOr<int> GgufReader::IntOr(std::string_view name, int max, int otherwise,
@@ -107,7 +118,7 @@ absl::StatusOr<ModelConfig> GgufReader::Decoder(const GgufReads& reads) const {
                                                     ? IntOr("feed_forward_length", kMaxWidth, 1)
                                                     : Int("feed_forward_length", kMaxWidth));
   MILLRACE_ASSIGN_OR_RETURN(model.context_length, Int("context_length", kMaxContext));
-  MILLRACE_ASSIGN_OR_RETURN(layer.softmax(), Attention(model.hidden_size));
+  MILLRACE_ASSIGN_OR_RETURN(layer.softmax(), Attention(model.hidden_size, reads.kv_heads));
   MILLRACE_ASSIGN_OR_RETURN(model.norm_epsilon, Epsilon());
   MILLRACE_RETURN_IF_ERROR(ReadVocabulary(&model));
   MILLRACE_ASSIGN_OR_RETURN(layer.softmax().rope, Rope(layer.softmax().head_size, reads.rounds_yarn,
@@ -153,11 +164,14 @@ absl::Status GgufReader::RefuseUnsupported(const GgufReads& reads) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SoftmaxAttention> GgufReader::Attention(int hidden_size) const {
+absl::StatusOr<SoftmaxAttention> GgufReader::Attention(int hidden_size, int kv_heads) const {
   SoftmaxAttention attention;
   MILLRACE_ASSIGN_OR_RETURN(attention.heads, Int("attention.head_count", kMaxHeads));
-  MILLRACE_ASSIGN_OR_RETURN(attention.kv_heads,
-                            IntOr("attention.head_count_kv", kMaxHeads, attention.heads));
+  attention.kv_heads = kv_heads;
+  if (kv_heads == 0) {
+    MILLRACE_ASSIGN_OR_RETURN(attention.kv_heads,
+                              IntOr("attention.head_count_kv", kMaxHeads, attention.heads));
+  }
   if (attention.heads % attention.kv_heads != 0) {
     return Lies(StrCat("key ", Key("attention.head_count_kv")),
                 StrCat(attention.kv_heads, " does not divide the ", attention.heads, " heads"));

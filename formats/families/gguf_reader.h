@@ -21,6 +21,7 @@ struct GgufReads {
   bool scales = false;   // factors of scores, embeddings, blocks and logits; else they are refused
   bool experts = false;  // else they are refused
   bool rounds_yarn = true;  // YarnStretch::truncate
+  int kv_heads = 0;         // of attention.head_count_kv, where the family has read it
 };
 
 // A family's keys begin with its name, which the names below leave out. Errors name the key:
@@ -42,6 +43,8 @@ class GgufReader {
   // where they differ.
   absl::StatusOr<int> Int(std::string_view name, int max, int min = 1) const;
   absl::StatusOr<int> IntOr(std::string_view name, int max, int otherwise, int min = 1) const;
+  // Reads a number for each layer; a single number is that of all layers.
+  absl::StatusOr<std::vector<int64_t>> IntsOfLayers(std::string_view name) const;
   absl::StatusOr<double> FloatOr(std::string_view name, double otherwise, double min,
                                  double max) const;
   absl::StatusOr<double> FactorOr(std::string_view name, double otherwise) const {
@@ -61,9 +64,9 @@ class GgufReader {
   absl::Status Lies(std::string_view field, std::string_view what) const;
 
  private:
-  absl::StatusOr<int64_t> NumberOfAllLayers(const std::string& key) const;
+  absl::StatusOr<int64_t> NumberOfAllLayers(std::string_view name) const;
   absl::Status RefuseUnsupported(const GgufReads& reads) const;
-  absl::StatusOr<SoftmaxAttention> Attention(int hidden_size) const;
+  absl::StatusOr<SoftmaxAttention> Attention(int hidden_size, int kv_heads) const;
   absl::Status ReadVocabulary(ModelConfig* model) const;
   void FindBiases(ModelConfig* model) const;
   absl::StatusOr<double> Theta() const;

@@ -51,10 +51,14 @@ std::string Filled(std::string_view text, const std::vector<std::string_view>& n
 }
 
 // The name that `to` stands for where `name` is, or begins with, what `from` stands for; empty
-// where it does not. Both have one #.
+// where it does not. Both have one #, or none.
 std::string Matched(std::string_view name, std::string_view from, std::string_view to) {
   const size_t at = from.find('#');
-  if (at == from.npos || !name.starts_with(from.substr(0, at))) return {};
+  if (!name.starts_with(from.substr(0, at))) return {};
+  if (at == from.npos) {
+    const std::string_view part = name.substr(from.size());
+    return part.empty() || part[0] == '.' ? StrCat(to, part) : std::string();
+  }
   const size_t end = name.find('.', at);
   if (end == name.npos) return {};
   const std::string_view number = name.substr(at, end - at);

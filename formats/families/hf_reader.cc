@@ -47,8 +47,8 @@ absl::StatusOr<ModelConfig> HfReader::Decoder(const HfDefaults& defaults,
   MILLRACE_ASSIGN_OR_RETURN(model.context_length,
                             IntOr("max_position_embeddings", kMaxContext, defaults.context));
   model.norm_epsilon = defaults.epsilon;
-  if (fields_.Find("rms_norm_eps") != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(model.norm_epsilon, fields_.Float("rms_norm_eps", 1e-12, 0.1));
+  if (fields_.Find(defaults.epsilon_name) != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(model.norm_epsilon, fields_.Float(defaults.epsilon_name, 1e-12, 0.1));
   }
   MILLRACE_ASSIGN_OR_RETURN(model.tied_embeddings,
                             fields_.BoolOr("tie_word_embeddings", defaults.tied));

@@ -16,10 +16,11 @@ namespace millrace {
 
 // The values that a family's configuration class has where a config leaves them out.
 struct HfDefaults {
-  int head_size = 0;      // 0: hidden_size / heads
-  int kv_heads = 0;       // 0: as many as heads
-  int context = 2048;     // max_position_embeddings
-  double epsilon = 1e-6;  // rms_norm_eps
+  int head_size = 0;   // 0: hidden_size / heads
+  int kv_heads = 0;    // 0: as many as heads
+  int context = 2048;  // max_position_embeddings
+  double epsilon = 1e-6;
+  std::string_view epsilon_name = "rms_norm_eps";
   bool tied = false;
   bool experts = false;  // every layer is a mixture, and there is no intermediate_size
   HfRopeDefaults rope = {};

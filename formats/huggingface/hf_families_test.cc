@@ -289,6 +289,72 @@ TEST(HfFamiliesTest, Qwen35WithinAModelThatSeesImages) {
   EXPECT_THAT(Error(config), HasSubstr("config.json: text_config: is missing"));
 }
 
+// A config as that of LFM2-1.2B, with the names that its authors gave sizes.
+TEST(HfFamiliesTest, Lfm2ByItsAuthorsNames) {
+  const Json config = Json::parse(R"({"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2",
+      "block_auto_adjust_ff_dim": true, "block_dim": 2048, "block_ff_dim": 12288,
+      "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256, "block_norm_eps": 1e-05,
+      "conv_L_cache": 3, "conv_bias": false, "conv_dim": 2048, "eos_token_id": 7,
+      "full_attn_idxs": [2, 5, 8, 10, 12, 14], "hidden_size": 2048,
+      "max_position_embeddings": 128000, "norm_eps": 1e-05, "num_attention_heads": 32,
+      "num_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
+      "rope_theta": 1000000.0, "tie_embedding": true, "vocab_size": 65536})");
+  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->model.tied_embeddings);
+  EXPECT_EQ(read->model.norm_epsilon, 1e-5);
+  for (const int layer : {0, 1, 3, 15}) {
+    const auto& mixer = std::get<ShortConvolution>(read->model.layers[layer].attention);
+    EXPECT_EQ(mixer.channels, 2048);
+    EXPECT_EQ(mixer.width, 3);
+    EXPECT_FALSE(mixer.bias);
+  }
+  for (const int layer : {2, 5, 14}) {
+    const SoftmaxAttention& attention = read->model.layers[layer].softmax();
+    EXPECT_EQ(attention.kv_heads, 8);
+    EXPECT_EQ(attention.head_size, 64);
+    EXPECT_EQ(attention.qk_norm, QkNorm::kHead);
+    EXPECT_EQ(attention.rope.value().theta, 1e6);
+  }
+  EXPECT_EQ(read->model.layers[0].ffn_size(), 8192);  // two thirds of 12,288
+}
+
+TEST(HfFamiliesTest, SizesOfLfm2AreAdjustedAsTheirFieldsSay) {
+  const auto size = [](const char* changes) {
+    Json config = Twin("lfm2");
+    config.merge_patch(Json::parse(changes));
+    const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
+    return read.ok() ? read->model.layers[0].ffn_size() : -1;
+  };
+  EXPECT_EQ(size("{}"), 96);  // two thirds of 136 are 90
+  EXPECT_EQ(size(R"({"block_ffn_dim_multiplier": 1.5})"), 160);
+  EXPECT_EQ(size(R"({"block_multiple_of": 1})"), 90);
+  EXPECT_EQ(size(R"({"block_auto_adjust_ff_dim": false})"), 136);
+  EXPECT_EQ(size(R"({"block_ff_dim": 48})"), 32);
+}
+
+TEST(HfFamiliesTest, Lfm2IsRefusedByTheField) {
+  ExpectRefused({
+      {"lfm2", R"({"conv_L_cache": 1})", "conv_L_cache: is 1; supported: 2 to 8"},
+      {"lfm2", R"({"conv_L_cache": 9})", "conv_L_cache: is 9"},
+      {"lfm2", R"({"conv_bias": 1})", "conv_bias: is 1"},
+      {"lfm2", R"({"norm_eps": 2})", "norm_eps: is 2"},
+      {"lfm2", R"({"full_attn_idxs": [5]})", "full_attn_idxs: "},
+      {"lfm2", R"({"full_attn_idxs": []})", "full_attn_idxs: is empty"},
+      {"lfm2", R"({"layer_types": ["conv"]})", "layer_types: has 1 items, must have 5"},
+      {"lfm2", R"({"layer_types": ["conv", "conv", "conv", "conv", "conv"]})",
+       "layer_types: has no full_attention"},
+      {"lfm2", R"({"layer_types": ["conv", "conv", "conv", "conv", "sliding_attention"]})",
+       "layer_types: \"sliding_attention\" is not supported"},
+      {"lfm2", R"({"block_ffn_dim_multiplier": 1e6})",
+       "intermediate_size: is 136, of which block_auto_adjust_ff_dim makes "},
+      {"lfm2", R"({"block_multiple_of": 0})", "block_multiple_of: is 0"},
+      {"lfm2", R"({"intermediate_size": null})", "intermediate_size: is missing"},
+      {"lfm2moe", R"({"num_dense_layers": -1})", "num_dense_layers: is -1"},
+      {"lfm2moe", R"({"num_experts_per_tok": 9})", "num_experts_per_tok: 9 experts"},
+  });
+}
+
 TEST(HfFamiliesTest, ScaledPositionsAreCheckedByName) {
   ExpectRefused({
       {"llama_linear", R"({"rope_scaling": {"factor": null}})", "rope_scaling.factor: is missing"},
@@ -344,10 +410,18 @@ void ExpectPossible(const GatedDelta& delta, const Json& json) {
   EXPECT_EQ(delta.value_heads % delta.key_heads, 0) << json;
 }
 
+void ExpectPossible(const ShortConvolution& convolution, const Json& json) {
+  EXPECT_TRUE(convolution.channels >= 1 && convolution.channels <= kMaxContext) << json;
+  EXPECT_TRUE(convolution.width >= 2 && convolution.width <= kMaxConvolutionWidth) << json;
+}
+
 void ExpectPossible(const LayerConfig& layer, bool encoder, const Json& json) {
   EXPECT_TRUE(layer.ffn_size() >= 1 && layer.ffn_size() <= kMaxContext) << json;
   if (const auto* const delta = std::get_if<GatedDelta>(&layer.attention)) {
     return ExpectPossible(*delta, json);
+  }
+  if (const auto* const convolution = std::get_if<ShortConvolution>(&layer.attention)) {
+    return ExpectPossible(*convolution, json);
   }
   const SoftmaxAttention& attention = layer.softmax();
   for (const int count : {attention.heads, attention.kv_heads, attention.head_size}) {

@@ -37,6 +37,8 @@ struct SoftmaxAttention {
 
 // Tokens that the causal convolution of a GatedDelta reads: one and the three before it.
 inline constexpr int kConvolutionWidth = 4;
+// The most tokens that any layer's causal convolution reads.
+inline constexpr int kMaxConvolutionWidth = 8;
 
 // A gated delta rule (Gated DeltaNet, arXiv:2412.06464): a recurrence in place of attention, with a
 // state of [key_size, value_size] for each value head. Queries, keys and values pass a causal
@@ -55,6 +57,19 @@ struct GatedDelta {
 
   // Returns the channels of the convolution: those of queries, keys and values.
   int channels() const { return 2 * key_heads * key_size + value_heads * value_size; }
+};
+
+// A gated short convolution (LFM2, arXiv:2511.23404) in place of attention. A linear makes three
+// numbers b, c and x for each channel; y = c * convolution(b * x), where the convolution is causal
+// and each channel's own, and another linear makes the output of y. Its state is what the
+// convolution reads of the tokens before.
+struct ShortConvolution {
+  int channels = 0;
+  int width = 0;      // tokens that the convolution reads, from 2 to kMaxConvolutionWidth
+  bool bias = false;  // of both linears and the convolution
+  // True if the tensors are as llama.cpp's converter leaves them: the convolution's weight lacks
+  // its dimension of 1.
+  bool converted = false;
 };
 
 // How a gated linear joins its two factors:
@@ -138,7 +153,7 @@ inline bool NormsOutput(NormPlacement norms) {
 }
 
 struct LayerConfig {
-  std::variant<SoftmaxAttention, GatedDelta> attention;
+  std::variant<SoftmaxAttention, GatedDelta, ShortConvolution> attention;
   std::variant<GatedFeedForward, GeluFeedForward, ExpertsFeedForward> feed_forward;
   NormPlacement norms = NormPlacement::kPre;
 

@@ -1,19 +1,35 @@
 #include "formats/model/model_config.h"
 
+#include <variant>
+
 #include "base/status.h"
 #include "base/strings.h"
 
 namespace millrace {
 
+namespace {
+
+// Returns what a layer has that devices without recurrent ops lack, or null.
+const char* RecurrentPartOf(const LayerConfig& layer) {
+  if (std::holds_alternative<GatedDelta>(layer.attention)) {
+    return "a gated delta rule (linear_attention)";
+  }
+  if (std::holds_alternative<ShortConvolution>(layer.attention)) {
+    return "a short convolution (conv)";
+  }
+  return layer.softmax().output_gate ? "a gate of its output" : nullptr;
+}
+
+}  // namespace
+
 absl::Status RefuseRecurrentLayers(const ModelConfig& config) {
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    const SoftmaxAttention* const softmax = config.layers[i].FindSoftmax();
-    if (softmax != nullptr && !softmax->output_gate) continue;
-    return absl::UnimplementedError(StrCat(
-        "layer_types: layer ", i, " of ", config.architecture, " has ",
-        softmax == nullptr ? "a gated delta rule (linear_attention)" : "a gate of its output",
-        ", which this device does not compute; allowed: attention without a gate (the model runs "
-        "with --device cpu or torch)"));
+    const char* const part = RecurrentPartOf(config.layers[i]);
+    if (part == nullptr) continue;
+    return absl::UnimplementedError(
+        StrCat("layer_types: layer ", i, " of ", config.architecture, " has ", part,
+               ", which this device does not compute; allowed: attention without a gate (the model "
+               "runs with --device cpu or torch)"));
   }
   return absl::OkStatus();
 }

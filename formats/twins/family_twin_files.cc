@@ -252,6 +252,32 @@ void ConvertDelta(const GatedDelta& delta, const TensorInfo& tensor, std::vector
   }
 }
 
+// Returns the short convolution that a twin's layers share, or null.
+const ShortConvolution* ConvolutionOf(const ModelConfig& model) {
+  for (const LayerConfig& layer : model.layers) {
+    if (const auto* const found = std::get_if<ShortConvolution>(&layer.attention)) return found;
+  }
+  return nullptr;
+}
+
+// Writes the heads of keys and values: a number, or where some layers have no attention one for
+// each layer.
+void AddKvHeads(const ModelConfig& model, GgufWriter* writer) {
+  const auto key = [&](std::string_view name) { return StrCat(model.architecture, ".", name); };
+  const ShortConvolution* const convolution = ConvolutionOf(model);
+  if (convolution == nullptr) {
+    writer->Uint32(key("attention.head_count_kv"), AttentionOf(model).kv_heads);
+    return;
+  }
+  std::vector<int32_t> heads;
+  for (const LayerConfig& layer : model.layers) {
+    const SoftmaxAttention* const softmax = layer.FindSoftmax();
+    heads.push_back(softmax == nullptr ? 0 : softmax->kv_heads);
+  }
+  writer->Int32s(key("attention.head_count_kv"), heads)
+      .Uint32(key("shortconv.l_cache"), convolution->width);
+}
+
 // Writes what llama.cpp's converter does of the fields that a config has.
 void AddExperts(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* writer) {
   const auto key = [&](std::string_view name) {
@@ -272,6 +298,12 @@ void AddExperts(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* wr
   for (const char* field : {"shared_expert_intermediate_size", "shared_intermediate_size"}) {
     if (!config.contains(field)) continue;
     writer->Uint32(key("shared_feed_forward_length"), config[field].get<uint32_t>());
+  }
+  if (config.contains("num_dense_layers")) {
+    writer
+        ->Uint32(StrCat(model.architecture, ".leading_dense_block_count"),
+                 config["num_dense_layers"].get<uint32_t>())
+        .Uint32(key("gating_func"), 2);
   }
   if (!config.contains("n_routed_experts")) return;
   writer->Uint32(key("group_count"), config["n_group"].get<uint32_t>())
@@ -332,14 +364,18 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
       .Uint32(key("context_length"), model.context_length)
       .Uint32(key("embedding_length"), model.hidden_size)
       .Uint32(key("attention.head_count"), attention.heads)
-      .Uint32(key("attention.head_count_kv"), attention.kv_heads)
       .Uint32(key("attention.key_length"), attention.head_size)
       .Uint32(key("attention.value_length"), attention.head_size)
       .Float32(key("attention.layer_norm_rms_epsilon"), static_cast<float>(model.norm_epsilon))
       .Uint32(key("vocab_size"), model.vocab_size);
   if (twin.config.contains("intermediate_size")) {
-    writer.Uint32(key("feed_forward_length"), twin.config["intermediate_size"].get<uint32_t>());
+    // LFM2's config has the size before it is adjusted.
+    const bool adjusted = twin.config.contains("block_auto_adjust_ff_dim");
+    writer.Uint32(
+        key("feed_forward_length"),
+        adjusted ? model.layers[0].ffn_size() : twin.config["intermediate_size"].get<uint32_t>());
   }
+  AddKvHeads(model, &writer);
   int window = 0;
   for (const LayerConfig& layer : model.layers) {
     const SoftmaxAttention* const softmax = layer.FindSoftmax();
@@ -446,6 +482,7 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
     std::vector<int64_t> shape = tensor.shape;
     if (const GatedDelta* const delta = DeltaOf(model))
       ConvertDelta(*delta, tensor, &shape, &values);
+    if (tensor.name.ends_with(".shortconv.conv.weight")) shape.erase(shape.begin() + 1);
     if (tensor.name.ends_with("ffn_gate_inp_shexp.weight")) shape = {model.hidden_size};
     if (tensor.name == "position_embd.weight") {  // the rows before the first are cut off
       shape[0] -= model.encoder->first_position;

@@ -50,10 +50,12 @@ FamilyTwin ReadTwin(const Family& family, const Json& json) {
                   .mutations = {}};
   twin.config.merge_patch(json.value("changes", Json::object()));
   if (!json.contains("config")) {
-    twin.mutations = {Json::parse(R"({"rope_theta": 500.0})"),
-                      Json::parse(R"({"rms_norm_eps": 0.09})")};
+    const char* const epsilon = twin.config.contains("norm_eps") ? "norm_eps" : "rms_norm_eps";
+    twin.mutations = {Json::parse(R"({"rope_theta": 500.0})"), Json::object({{epsilon, 0.09}})};
   }
-  for (const Json& mutation : json["mutations"]) twin.mutations.push_back(mutation);
+  for (const Json& mutation : json.value("mutations", Json::array())) {
+    twin.mutations.push_back(mutation);
+  }
   return twin;
 }
 

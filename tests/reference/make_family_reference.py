@@ -85,8 +85,11 @@ def decoder_reference(folder):
 
 @contextlib.contextmanager
 def double_states(model):
-    # Recurrent layers compute their states in float32 whatever the model's type.
+    # Gated delta rules compute their states in float32 whatever the model's type; short convolutions do not.
     module = sys.modules[type(model).__module__]
+    if not hasattr(module, "torch_chunk_gated_delta_rule"):
+        yield
+        return
     source = textwrap.dedent(inspect.getsource(module.torch_chunk_gated_delta_rule))
     source = source[source.index("def "):].replace("torch.float32", "torch.float64")
     scope = dict(vars(module))
@@ -199,7 +202,8 @@ def main():
         decoders = [folder for folder in folders if folder not in encoders + classifiers]
         write(made / "family_reference.json", {folder.name: decoder_reference(folder) for folder in decoders},
               prompt=PROMPT, rows=ROWS)
-        recurrent = [folder for folder in decoders if "linear_num_key_heads" in (folder / "config.json").read_text()]
+        recurrent = [folder for folder in decoders
+                     if any(field in (folder / "config.json").read_text() for field in ("linear_num_key_heads", "conv_L_cache"))]
         write(made / "prompt_lengths_reference.json", {folder.name: lengths_reference(folder) for folder in recurrent})
 
 

@@ -41,7 +41,7 @@ namespace millrace::cpu {
   void Cap(float* x, int count, float factor, float soft_cap);                                   \
   void Rope(float* head, const float* cosines, const float* sines, int pairs, bool interleaved); \
   void Append(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);  \
-  void Convolve(const float* const* inputs, const float* weights, int channels, float* out);     \
+  void Convolve(const ConvolutionTile& tile);                                                    \
   void DeltaRule(const DeltaTile& tile);                                                         \
   void SigmoidGate(const float* gate, int count, bool silu, float* x);
 

@@ -190,7 +190,20 @@ struct AttentionTile {
 
 // Columns of a state that lie together, and that DeltaTile's kernel keeps in registers at a time.
 inline constexpr int kStateColumns = 32;
-inline constexpr int kConvolutionInputs = 4;  // a token's, and those of the three before it
+
+// A causal convolution of each channel: its value for one token, of the inputs of that token and of
+// the width - 1 before it. Computes
+//   sum = bias + sum over i of inputs[i] * weights[i], the oldest input first
+//   out = silu(sum), or sum without `silu`
+struct ConvolutionTile {
+  const float* const* inputs;  // `width` of [channels]
+  const float* weights;        // [width][channels]
+  const float* bias;           // [channels]; null for none
+  int width;                   // >= 1
+  int channels;                // a multiple of 16
+  bool silu;
+  float* out;  // [channels]
+};
 
 // The gated delta rule (Gated DeltaNet, arXiv:2412.06464) of one head over consecutive tokens of a
 // sequence. With the head's state S, [key_size, value_size], each token computes
@@ -244,10 +257,7 @@ struct Kernels {
   // is the token's lane of its group ([head_size], stride 16), `values` its row.
   void (*append)(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);
 
-  // out = silu(sum over i of inputs[i] * weights[i]): a causal convolution of each channel over
-  // four tokens, the oldest first. `channels`: a multiple of 16. weights:
-  // [kConvolutionInputs][channels].
-  void (*convolve)(const float* const* inputs, const float* weights, int channels, float* out);
+  void (*convolve)(const ConvolutionTile& tile);
 
   void (*delta_rule)(const DeltaTile& tile);
 

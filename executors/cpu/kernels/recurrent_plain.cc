@@ -9,13 +9,13 @@ float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
 }  // namespace
 
-void Convolve(const float* const* inputs, const float* weights, int channels, float* out) {
-  for (int i = 0; i < channels; ++i) {
-    float sum = 0;
-    for (int tap = 0; tap < kConvolutionInputs; ++tap) {
-      sum += inputs[tap][i] * weights[tap * channels + i];
+void Convolve(const ConvolutionTile& tile) {
+  for (int i = 0; i < tile.channels; ++i) {
+    float sum = tile.bias == nullptr ? 0 : tile.bias[i];
+    for (int tap = 0; tap < tile.width; ++tap) {
+      sum += tile.inputs[tap][i] * tile.weights[tap * tile.channels + i];
     }
-    out[i] = sum * Sigmoid(sum);
+    tile.out[i] = tile.silu ? sum * Sigmoid(sum) : sum;
   }
 }
 

@@ -20,21 +20,38 @@ class RecurrentTest : public TableTest {};
 INSTANTIATE_TEST_SUITE_P(All, RecurrentTest, ::testing::ValuesIn(Tables()), TableName);
 
 TEST_P(RecurrentTest, ConvolutionsAreThoseOfTheirChannels) {
-  for (const int channels : {16, 48, 416}) {
-    const std::vector<float> weights = Floats(size_t{kConvolutionInputs} * channels, 2);
+  struct Case {
+    int channels;
+    int width;
+    bool bias;
+    bool silu;
+  };
+  for (const Case& one : {Case{16, 4, false, true}, Case{48, 4, true, true},
+                          Case{416, 3, false, false}, Case{32, 1, true, false}}) {
+    SCOPED_TRACE(one.channels);
+    const std::vector<float> weights = Floats(size_t{4} * one.channels, 2);
+    const std::vector<float> bias = Floats(one.channels, 2);
     std::vector<std::vector<float>> rows;
-    const float* inputs[kConvolutionInputs];
-    for (const float*& input : inputs) input = rows.emplace_back(Floats(channels, 3)).data();
-    std::vector<float> out(channels + 1, kNan);
-    kernels_.convolve(inputs, weights.data(), channels, out.data());
-    for (int i = 0; i < channels; ++i) {
-      double sum = 0;
-      for (int tap = 0; tap < kConvolutionInputs; ++tap) {
-        sum += double{inputs[tap][i]} * weights[tap * channels + i];
-      }
-      EXPECT_NEAR(out[i], sum * Sigmoid(sum), 1e-5) << channels << " " << i;
+    std::vector<const float*> inputs;
+    for (int i = 0; i < one.width; ++i) {
+      inputs.push_back(rows.emplace_back(Floats(one.channels, 3)).data());
     }
-    EXPECT_TRUE(std::isnan(out[channels]));
+    std::vector<float> out(one.channels + 1, kNan);
+    kernels_.convolve({.inputs = inputs.data(),
+                       .weights = weights.data(),
+                       .bias = one.bias ? bias.data() : nullptr,
+                       .width = one.width,
+                       .channels = one.channels,
+                       .silu = one.silu,
+                       .out = out.data()});
+    for (int i = 0; i < one.channels; ++i) {
+      double sum = one.bias ? bias[i] : 0;
+      for (int tap = 0; tap < one.width; ++tap) {
+        sum += double{inputs[tap][i]} * weights[tap * one.channels + i];
+      }
+      EXPECT_NEAR(out[i], one.silu ? sum * Sigmoid(sum) : sum, 1e-5) << i;
+    }
+    EXPECT_TRUE(std::isnan(out[one.channels]));
   }
 }
 
@@ -185,10 +202,16 @@ TEST(RecurrentTablesTest, VectorTablesGiveTheSameBits) {
   for (const Kernels* kernels : VectorTables()) {
     std::vector<float> x(8 * 64);
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 37 % 101) / 50.0f - 1;
-    const float* inputs[kConvolutionInputs];
-    for (int i = 0; i < kConvolutionInputs; ++i) inputs[i] = x.data() + i * 64;
+    const float* inputs[4];
+    for (int i = 0; i < 4; ++i) inputs[i] = x.data() + i * 64;
     std::vector<float> out(3 * 64, 0.25f);
-    kernels->convolve(inputs, x.data() + 4 * 64, 64, out.data());
+    kernels->convolve({.inputs = inputs,
+                       .weights = x.data() + 4 * 64,
+                       .bias = x.data() + 2 * 64,
+                       .width = 4,
+                       .channels = 64,
+                       .silu = true,
+                       .out = out.data()});
     kernels->sigmoid_gate(x.data(), 64, true, out.data() + 64);
     std::vector<float> state(64 * 64, 0.125f);
     const float gates[] = {0.75f, 0.5f};
