@@ -94,8 +94,8 @@ stats                       | running 0 waiting 0, blocks held 0 cached 5 free 5
 )");
 }
 
-// The only place has a checkpoint of more worth. The first choice's state finds none, and the others
-// do not wait for one another's.
+// The only place has a checkpoint of more worth. The first choice's state finds none, and the
+// others do not wait for one another's.
 TEST(SchedulerCheckpointsTest, ChoicesBeginTogetherWhereTheirPromptsCheckpointIsRefused) {
   EXPECT_TRANSCRIPT(WithStates(4, 64, 1), R"(
 add X prompt=40 max=1       | ok
