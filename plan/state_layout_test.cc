@@ -51,6 +51,8 @@ TEST(StateLayoutTest, AddsUpTheSlotsOfASequence) {
       .groups = {SlotState{.bytes = 100}, PagedState{.block_bytes = 7}, SlotState{.bytes = 20}}};
   EXPECT_TRUE(layout.has_slots());
   EXPECT_EQ(layout.SlotBytes(), 120);
+  EXPECT_EQ(layout.MoveBytes(0), 100);
+  EXPECT_EQ(layout.MoveBytes(1), 7);
   EXPECT_FALSE(StateLayout::OnePool(16, 7).has_slots());
   EXPECT_EQ(StateLayout::OnePool(16, 7).SlotBytes(), 0);
 }

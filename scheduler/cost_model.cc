@@ -136,7 +136,7 @@ Features StepCostModel::PromptFeatures(const StepWork& work) const {
           static_cast<double>(work.moved_bytes) / kMoved};
 }
 
-// What a mixed step moves is among its prompt's features.
+// A mixed step's moved bytes are among its prompt's features.
 Features StepCostModel::DecodeFeatures(const StepWork& work) {
   if (work.decode_rows == 0) return {};
   return {1.0, static_cast<double>(work.decode_rows),

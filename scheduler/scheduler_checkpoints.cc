@@ -132,7 +132,7 @@ void Scheduler::CopyStates(Draft& draft) {
     if (!to.has_value()) {
       PromptGroup* const group = copy.sequence->group;
       if (group != nullptr && copy.position == PromptCheckpoint(*copy.sequence)) {
-        group->checkpoint_refused = true;
+        ++group->refused_checkpoints;
       }
       continue;
     }

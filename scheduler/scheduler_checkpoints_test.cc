@@ -94,8 +94,8 @@ stats                       | running 0 waiting 0, blocks held 0 cached 5 free 5
 )");
 }
 
-// The only place has a checkpoint of more worth. The first choice's state finds none, and the
-// others do not wait for one another's.
+// The only place has a checkpoint of more worth. The first choice's state finds none, so that the
+// next two do not wait for one another; one of theirs does, and the last begins from it.
 TEST(SchedulerCheckpointsTest, ChoicesBeginTogetherWhereTheirPromptsCheckpointIsRefused) {
   EXPECT_TRANSCRIPT(WithStates(4, 64, 1), R"(
 add X prompt=40 max=1       | ok
@@ -103,6 +103,7 @@ run 2                       | X[36,40)*, X>s0 -> X +1 length (40 in, 0 cached, 1
 add A prompt=18 max=3       | ok
 add B prompt=18 max=3 of=A  | ok
 add C prompt=18 max=3 of=A  | ok
+add D prompt=18 max=3 of=A  | ok
 step                        | +A[0,16) -> no events
 step                        | A[16,18)* -> A +1
 step                        | A[18,19)*, +B[0,16), +C[0,16) -> A +1

@@ -217,14 +217,12 @@ bool Scheduler::WaitsForGroup(const Sequence& sequence, const Sequence* donor) c
   }
   if (has_slots_) {
     const int32_t checkpoint = PromptCheckpoint(sequence);
-    if (checkpoint == 0 || sequence.group->checkpoint_refused ||
-        HasCheckpoint(sequence, checkpoint)) {
-      return false;
-    }
+    if (checkpoint == 0 || HasCheckpoint(sequence, checkpoint)) return false;
   }
   const std::vector<Sequence*>& running = sequence.group->running;
-  return std::any_of(running.begin(), running.end(),
-                     [this](const Sequence* other) { return !HasPrompt(*other); });
+  return std::count_if(running.begin(), running.end(), [this](const Sequence* other) {
+           return !HasPrompt(*other);
+         }) > sequence.group->refused_checkpoints;
 }
 
 // In the order of the queue; none overtakes a first that does not fit.

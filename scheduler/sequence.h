@@ -29,8 +29,9 @@ struct PromptGroup {
   std::vector<Sequence*> members;
   std::vector<Sequence*> running;
   std::vector<Sequence*> parked;  // neither running nor in the queue
-  // No place was to be had for the state that members would begin from: none waits for it again.
-  bool checkpoint_refused = false;
+  // How often no place was to be had for the state that members would begin from. The next members
+  // do not wait for one another, in growing numbers, since a later copy may find a place.
+  int32_t refused_checkpoints = 0;
 };
 
 // Waiting (no slot), running (a slot), or ended with rows in flight. Positions count tokens from

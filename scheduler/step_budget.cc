@@ -54,7 +54,7 @@ int32_t StepBudget::Rounded(int32_t prompt_tokens) const {
   return (before + prompt_tokens + granule - 1) / granule * granule - before;
 }
 
-// Without what is moved: however prompts are cut, that is moved once.
+// Leaves out moved bytes, which are copied once however prompts are cut.
 double StepBudget::Milliseconds(int32_t prompt_tokens, double pairs) const {
   StepWork work = work_;
   work.moved_bytes = 0;

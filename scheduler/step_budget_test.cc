@@ -232,7 +232,7 @@ TEST(StepBudgetTileTest, WholeTilesAreTakenWhereMorePromptsFollow) {
 }
 
 // Sequences that decode have their states copied at the end of each block, in one of four steps
-// here: such a step takes fewer prompt tokens, and so do all others not.
+// here: such a step takes fewer prompt tokens, and no other does.
 TEST(StepBudgetMovesTest, ATargetHoldsWhereStatesAreCopied) {
   constexpr double kCopy = 20;  // milliseconds
   SchedulerOptions options = Options(milliseconds(80));

@@ -17,7 +17,7 @@ die() {
 }
 
 # The distribution and its version, as scripts/packages.tsv names it.
-DISTRIBUTION=$(. /etc/os-release && echo "$ID-${VERSION_ID:-}")
+DISTRIBUTION=$(. /etc/os-release 2>/dev/null && echo "$ID-${VERSION_ID:-}" || echo unknown)
 
 # Prints the folder for the packages of scripts/pypi/GROUP.txt: $CACHE/NAME-, followed by the digest of that file and, where there is
 # one, of GROUP.without-$DISTRIBUTION, so that a changed list gets a new folder and an unchanged one costs a single check. NAME is GROUP

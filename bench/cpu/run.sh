@@ -46,7 +46,7 @@ make_float_folder() {
   mv "$FLOAT.part" "$FLOAT"
 }
 
-# Random weights in the shapes of a model of shapes.py.
+# make_random NAME FILE: random weights in the shapes of a model of shapes.py.
 make_random() {
   [ -f "$2" ] && return
   say "making $(basename "$2") of random weights"

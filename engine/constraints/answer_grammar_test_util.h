@@ -1,4 +1,4 @@
-// What tests of the grammars of answers share: chats with tools, and what their grammars take.
+// Chats with tools, and helpers that say what their grammars take, for tests of these grammars.
 #ifndef MILLRACE_ENGINE_CONSTRAINTS_ANSWER_GRAMMAR_TEST_UTIL_H_
 #define MILLRACE_ENGINE_CONSTRAINTS_ANSWER_GRAMMAR_TEST_UTIL_H_
 

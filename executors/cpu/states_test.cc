@@ -49,7 +49,7 @@ class StatesTest : public TinyModelTest {
   }
 };
 
-// For each kind of state.
+// Runs for each kind of state.
 class StatesOfAllKindsTest : public StatesTest, public testing::WithParamInterface<const char*> {
  protected:
   StatesOfAllKindsTest() : StatesTest(GetParam()) {}

@@ -287,8 +287,8 @@ class OpByOpModel : public HostModel {
 
   const ModelInfo& info() const override { return cpu_->info; }
 
-  void Move(const StateMove&) override {
-    CheckOk(absl::UnimplementedError("op by op, no blocks are copied"));
+  absl::Status Move(absl::Span<const StateMove>) override {
+    return absl::UnimplementedError("op by op, no blocks are copied");
   }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -104,6 +105,11 @@ absl::StatusOr<ModelConfig> ReadHfLfm2(const HfReader& config, bool adjusts_size
                                                                .epsilon_name = "norm_eps",
                                                                .experts = true,  // the size is read
                                                                .rope = {.theta = 1e6}}));
+  // transformers prefers this name for a dense model's base.
+  if (adjusts_size) {
+    const Json neutral = Json::array({model.layers.front().softmax().rope->theta});
+    MILLRACE_RETURN_IF_ERROR(fields.Refuse("theta", neutral));
+  }
   model.tied_embeddings = tied;
   for (LayerConfig& layer : model.layers) layer.gated().size = size;
   ShortConvolution mixer{.channels = model.hidden_size};

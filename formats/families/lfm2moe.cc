@@ -1,5 +1,8 @@
 // LFM2-MoE: LFM2 with mixtures of experts behind some dense layers, whose routers have sigmoids and
 // mostly a correction.
+#include <cstdint>
+#include <string_view>
+
 #include "base/status.h"
 #include "formats/families/decoder.h"
 #include "formats/families/experts.h"

@@ -339,6 +339,7 @@ TEST(HfFamiliesTest, Lfm2IsRefusedByTheField) {
       {"lfm2", R"({"conv_L_cache": 9})", "conv_L_cache: is 9"},
       {"lfm2", R"({"conv_bias": 1})", "conv_bias: is 1"},
       {"lfm2", R"({"norm_eps": 2})", "norm_eps: is 2"},
+      {"lfm2", R"({"theta": 20000})", "theta: "},
       {"lfm2", R"({"full_attn_idxs": [5]})", "full_attn_idxs: "},
       {"lfm2", R"({"full_attn_idxs": []})", "full_attn_idxs: is empty"},
       {"lfm2", R"({"layer_types": ["conv"]})", "layer_types: has 1 items, must have 5"},

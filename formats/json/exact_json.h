@@ -19,7 +19,7 @@ namespace millrace {
 absl::StatusOr<OrderedJson> ParseExact(std::string_view text, const JsonLimits& limits);
 
 // Parses as ParseExact does, and keeps a number with a fraction or an exponent in the same way if
-// its double would be written differently: 1.50, 1e3, more digits than a double has.
+// its double would be written differently: 1.50, 1e3, more digits than a double has. (-0 is 0.)
 absl::StatusOr<OrderedJson> ParseAsWritten(std::string_view text, const JsonLimits& limits);
 
 // Returns a number that ParseExact or ParseAsWritten has kept, as it was written; "" for any other
@@ -35,7 +35,7 @@ using OrderedMember = OrderedJson::object_t::value_type;  // a key and its value
 // Returns the members of an object by their keys, in ascending order. They belong to the object.
 std::vector<const OrderedMember*> SortedMembers(const OrderedJson& object);
 
-// As json.h has them of a Json.
+// These do what their namesakes in json.h do for a Json.
 std::optional<int64_t> AsInteger(const OrderedJson& value, int64_t min, int64_t max);
 bool IsOneOf(const OrderedJson& value, const OrderedJson& values);
 std::string Describe(const OrderedJson& value);

@@ -74,7 +74,7 @@ TEST(ExactJsonTest, FractionsStayAsTheyAreWritten) {
     EXPECT_EQ(NumberOf((*json)["a"]), Json::parse(number).get<double>()) << number;
     EXPECT_EQ(Describe((*json)["a"]), Describe(Json::parse(number)));
   }
-  // What its double says already takes no more memory than the double.
+  // A number whose double is written the same takes no more memory than the double.
   const OrderedJson plain = *ParseAsWritten("[0.5, 1.0, -2.25, 1e+300, 7]", {});
   for (const OrderedJson& number : plain) EXPECT_EQ(KeptNumber(number), "");
   EXPECT_EQ(Again("[1.50,1e3]"), "[1.5,1000.0]");  // as ParseExact has it

@@ -60,7 +60,7 @@ class MemberIndex {
   Places places_{0, Hash{nullptr}, Equal{nullptr}};
 };
 
-// Which numbers are kept as they are written, in an OrderedJson.
+// Says which numbers of an OrderedJson are kept as they are written.
 enum class Kept { kNone, kLongIntegers, kAll };
 
 // Builds the value as the parser walks the text, and stops it at the first thing out of bounds. The
@@ -111,6 +111,15 @@ class Builder : public nlohmann::json_sax<Value> {
   }
 
  private:
+  // Makes place for more members. A vector would copy them with all that is in them: a member has a
+  // constant key, whose move may throw.
+  static void Grow(Members* members) {
+    Members grown;
+    grown.reserve(std::max<size_t>(4, 2 * members->size()));
+    for (auto& [key, value] : *members) grown.emplace_back(key, std::move(value));
+    members->swap(grown);
+  }
+
   // A container that has not ended.
   struct Open {
     Value* value;
@@ -123,7 +132,10 @@ class Builder : public nlohmann::json_sax<Value> {
         Members& members = object;
         const size_t place = index.Find(members, name);
         const bool is_new = place == members.size();
-        if (is_new) members.emplace_back(name, nullptr);
+        if (is_new) {
+          if (members.size() == members.capacity()) Grow(&members);
+          members.emplace_back(name, nullptr);
+        }
         return {&members[place].second, is_new};
       } else {
         const auto [it, is_new] = object.try_emplace(name);
@@ -294,7 +306,7 @@ bool IsNumber(const OrderedJson& value) { return value.is_number() || value.is_b
 
 double NumberOf(const OrderedJson& value) {
   if (!value.is_binary()) return value.get<double>();
-  // As the parser has read it before.
+  // The parser uses strtod as well.
   return std::strtod(std::string(KeptNumber(value)).c_str(), nullptr);
 }
 

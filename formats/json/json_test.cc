@@ -71,6 +71,21 @@ TEST(JsonTest, OrderedTakesLinearTime) {
   EXPECT_EQ(json->dump(), text);
 }
 
+// Each object's first member is the next one, and 16 follow. If an object that grows copied its
+// members, these million strings would be copied 600 times.
+TEST(JsonTest, OrderedMovesWhatIsNested) {
+  std::string inner = "[";
+  for (int i = 0; i < 900'000; ++i) inner += "\"\",";
+  inner.back() = ']';
+  std::string others;
+  for (int i = 0; i < 16; ++i) others += StrCat(",\"", i, "\":0");
+  std::string text = inner;
+  for (int depth = 0; depth < 120; ++depth) text = StrCat("{\"a\":", text, others, "}");
+  const auto json = ParseOrdered(text, {.depth = 128});
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(json->size(), 17u);
+}
+
 TEST(JsonTest, OrderedFindsARepeatedKeyAmongFewAndMany) {
   for (const int count : {1, 8, 9, 10, 1000}) {
     std::string members;

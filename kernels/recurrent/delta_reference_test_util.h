@@ -51,7 +51,7 @@ std::array<T, kDeltaHeadSize> AdvanceByBlocks(const DeltaHeads& heads, int key_h
   const auto column_at = [&](int column) {
     return slot + parts.heads + (int64_t{head} * kDeltaHeadSize + column) * kDeltaHeadSize;
   };
-  // Of the block's tokens so far and then this one.
+  // These hold the block's tokens so far, and then this one.
   std::array<std::array<float, kDeltaHeadSize>, kDeltaBlockTokens> keys;
   std::array<const T*, kDeltaBlockTokens> deltas;
   std::array<T, kDeltaBlockTokens> decays;
@@ -137,7 +137,7 @@ inline std::array<double, kDeltaHeadSize> AdvanceByDefinition(const DeltaToken& 
   return out;
 }
 
-// The bits of a float, so that comparisons tell NaNs and zeros apart.
+// Appends the bits of floats, so that comparisons tell NaNs and zeros apart.
 inline void AppendBits(const float* values, int64_t size, std::vector<uint32_t>& to) {
   const size_t had = to.size();
   to.resize(had + size);

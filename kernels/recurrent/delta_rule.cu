@@ -32,7 +32,7 @@ struct Stage {
   DeltaWeights weights[kGroup];
 };
 
-// What only a block that is computed in parts needs.
+// The operands that only a block computed in parts needs.
 template <int kGroup, int kColumns>
 struct Part {
   alignas(16) float deltas[kBlock][kGroup][kColumns];

@@ -261,16 +261,32 @@ TEST(DeltaRule, ANanStaysInItsSequence) {
 TEST(DeltaRule, ANanReachesNoTokenBeforeIt) {
   const DeltaHeads heads{1, 3};
   constexpr int kTokens = 16, kNan = 13;
-  HostOperands operands(heads, kTokens, 51);
+  const HostOperands finite(heads, kTokens, 51);
   TestState state(heads, 1);
-  const std::vector<float> expected =
-      Step(heads, operands, 0, {{kTokens, 0, 0}}, state, {16, 1}).Out();
+  const auto out = [&](const HostOperands& operands) {
+    return Step(heads, operands, 0, {{kTokens, 0, 0}}, state, {16, 1}).Out();
+  };
+  const std::vector<float> expected = out(finite);
   const int64_t before = kNan * heads.value_width();
-  std::fill_n(operands.values.begin() + before, heads.value_width(),
-              std::numeric_limits<float>::quiet_NaN());
-  const std::vector<float> out = Step(heads, operands, 0, {{kTokens, 0, 0}}, state, {16, 1}).Out();
-  EXPECT_EQ(Bits(out, 0, before), Bits(expected, 0, before));
-  EXPECT_TRUE(std::isnan(out[before]));
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const auto expect_after = [&](const char* where, auto spoil) {
+    HostOperands operands = finite;
+    spoil(operands);
+    const std::vector<float> spoiled = out(operands);
+    EXPECT_EQ(Bits(spoiled, 0, before), Bits(expected, 0, before)) << where;
+    EXPECT_TRUE(std::isnan(spoiled[before])) << where;
+  };
+  expect_after("values", [&](HostOperands& operands) {
+    std::fill_n(operands.values.begin() + before, heads.value_width(), kNaN);
+  });
+  expect_after("keys and queries", [&](HostOperands& operands) {
+    std::fill_n(operands.keys_queries.begin() + kNan * 2 * kDeltaHeadSize, 2 * kDeltaHeadSize,
+                kNaN);
+  });
+  expect_after("gates", [&](HostOperands& operands) {
+    DeltaGates& gates = operands.gates[kNan];
+    for (int g = 0; g < heads.group(); ++g) gates.decay[g] = gates.beta[g] = kNaN;
+  });
 }
 
 // A graph that was captured for more rows and tokens serves fewer.

@@ -42,7 +42,8 @@ struct DeltaHeads {
 // may change between replays of a graph; the numbers belong to the host and are upper bounds. A row
 // is consecutive tokens of one sequence. It may have none: nothing of it is read or written then.
 // No two rows with tokens share a slot, but for padding rows: their slot's content is then any
-// one's of them.
+// one's of them. The positions of padding rows must not follow one another: eight from a multiple
+// of eight on would be taken for a block.
 struct RecurrentRows {
   int rows;
   int max_tokens;      // of the step: row_first[rows] <= max_tokens

@@ -1,9 +1,9 @@
 // Benchmark of a gated delta layer's kernels with the heads of Qwen3.5-27B (16 key heads, 48 value
 // heads) and 35B-A3B (16, 32), for decode rows inside a block of the rule and at one's end, and for
 // prompts. Bytes are those that a launch must read and write: of the rule, states and operands once
-// each, a state's write where a block ends. Prompts also print the rule's time a token
-// of a sequence and its rate of fused multiply-adds, of which an element of a state takes three a
-// token (and a multiplication).
+// each, a state's write where a block ends. Prompts also print the rule's time a token of a
+// sequence and its rate of fused multiply-adds, of which an element of a state takes three a token,
+// and one multiplication for eight.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -50,9 +50,9 @@ void BM_ParseChat(benchmark::State& state) {
           : R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
                "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}},)";
   const std::string body =
-      absl::StrCat(R"({"model": "m", "stream": true, "temperature": 0.7,)", constraints,
-                   R"("messages": [{"role": "user", "content": ")",
-                   std::string(static_cast<size_t>(state.range(0)), 'x'), "\"}]}");
+      absl::StrCat(R"({"messages": [{"role": "user", "content": ")",
+                   std::string(static_cast<size_t>(state.range(0)), 'x'), "\"}],", constraints,
+                   R"("model": "m", "stream": true, "temperature": 0.7})");
   for (auto _ : state) benchmark::DoNotOptimize(ParseApiRequest(ApiKind::kChat, body));
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(body.size()));
 }

@@ -20,7 +20,7 @@ namespace millrace {
 
 // Returns how many bytes that were sent on `fd`, a TCP socket over IPv4, the other end has not
 // read, wherever they are. A connection that waits to be accepted has read nothing; one that the
-// other end has closed will read no more: 0.
+// other end has closed will read no more: 0. The end of what is sent (shutdown) counts as a byte.
 inline size_t UnreadByPeer(int fd) {
   const auto address = [fd](auto* get) {
     sockaddr_in found{};

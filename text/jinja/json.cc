@@ -40,6 +40,9 @@ absl::StatusOr<Value> Convert(const Budget& budget, const Json& json, int depth)
       return Value(json.template get_ref<const std::string&>());
     case Json::value_t::binary:
       if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) {
+        if (KeptNumber(json).find_first_of(".eE") != std::string_view::npos) {
+          return Value(NumberOf(json));
+        }
         return Value(Value::LongInteger{std::make_shared<const std::string>(KeptNumber(json))});
       }
       [[fallthrough]];

@@ -32,8 +32,8 @@ class FieldReader {
   // `object` outlives this.
   explicit FieldReader(const OrderedJson& object, std::string path = "",
                        UnknownFields unknown = UnknownFields::kRefuse);
-  // A Json would be copied into an object that does not.
-  explicit FieldReader(const Json& object, std::string path = "",
+  // A temporary is refused, a Json too, which would be converted into one: this would outlive it.
+  explicit FieldReader(OrderedJson&& object, std::string path = "",
                        UnknownFields unknown = UnknownFields::kRefuse) = delete;
 
   // Read a field; each leaves `value` as it is if the field is absent.
@@ -70,7 +70,8 @@ class FieldReader {
   // Returns the field, or nullptr if it is absent or null.
   const OrderedJson* FindMember(std::string_view name) const;
 
-  // By their keys: a hostile object has a million members, and is searched for a hundred fields.
+  // The members, sorted by key: a hostile object has a million members, and is searched for a
+  // hundred fields.
   std::vector<const OrderedMember*> members_;
   const std::string path_;
   const UnknownFields unknown_fields_;

@@ -131,7 +131,7 @@ TEST(FieldReaderTest, SuggestsWhatAnUnknownFieldMayHaveMeant) {
   EXPECT_EQ(finish(StrCat("{\"", std::string(100'000, 'x'), "\": 1}")).size(), 83u + 21u);
 }
 
-// The first in the order of names, wherever it stands.
+// Finish names the first unknown field in the order of names, wherever it stands.
 TEST(FieldReaderTest, NamesTheSameUnknownFieldWhateverTheOrder) {
   for (std::string_view text : {R"({"y": 1, "x": 1, "n": 1})", R"({"n": 1, "x": 1, "y": 1})"}) {
     const OrderedJson object = *ParseBody(text);
@@ -171,7 +171,6 @@ TEST(FieldReaderTest, ReadsNumbersThatAreKeptAsTheyAreWritten) {
             "long is 1e+20; allowed: an integer of 32 bits");
 }
 
-// Looked for one by one, a hundred fields among these would take seconds.
 TEST(FieldReaderTest, FindsFieldsAmongManyOthers) {
   std::string text = "{";
   for (int i = 0; i < 500'000; ++i) text += StrCat("\"", i, "\":0,");
