@@ -28,6 +28,7 @@
 #include "kernels/gemm/linear.h"
 #include "kernels/moe/combine.h"
 #include "kernels/norm/rms_norm.h"
+#include "kernels/recurrent/delta_types.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
@@ -190,7 +191,7 @@ struct CudaProduct;
 // The ops of a decoder as launches of kernels/. An object for a dry run counts the memory and the
 // bytes of a step, launches nothing and touches no memory. After a failure nothing is launched
 // until TakeStatus.
-class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps {
+class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps, public RecurrentOps {
  public:
   // For steps. Activations are placed in `memory`, of `bytes` bytes.
   CudaOps(const CudaOpsContext& context, uint8_t* memory, size_t bytes, cudaStream_t stream)
@@ -231,6 +232,11 @@ class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps {
                    Qkv qkv) override;
   LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
                         Consumers consumers) override;
+  LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                         const GatedDeltaWeights& weights, const LinearInput& x,
+                         Consumers consumers) override;
+  LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
+                               const LinearInput& in, Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, some rows at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;
@@ -343,6 +349,16 @@ class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps {
 
   void CheckHiddenSize(int size);
   void CheckAttention(const AttentionSpec& spec);
+  void CheckDelta(const GatedDeltaSpec& spec, const GatedDeltaWeights& weights);
+  // The memory between a gated delta rule's linears and its norm.
+  struct DeltaMemory;
+  // Computes the operands of the rule, out of the products of the layer's linears.
+  void MakeDeltaOperands(int32_t layer, const GatedDeltaSpec& spec, const CudaProduct& qkvz,
+                         const CudaProduct& beta_alpha, const DeltaMemory& memory);
+  // Computes the rule. The outputs take the place of the values.
+  void RunDelta(int32_t layer, const GatedDeltaSpec& spec, const DeltaMemory& memory);
+  // A recurrent layer's states. A dry run has none.
+  kernels::RecurrentState StatesOf(int32_t layer) const;
   // `bytes`: of each kernel that `launch` launches.
   template <typename Launch>
   void Run(std::string_view op, std::initializer_list<int64_t> bytes, const Launch& launch);
