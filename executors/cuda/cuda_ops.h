@@ -165,6 +165,7 @@ class CudaRows;
 struct CudaInputForm;
 struct CudaLinearInput;
 struct CudaProduct;
+struct CudaQuery;
 
 // The ops of a decoder as launches of kernels/. An object for a dry run counts the memory and the
 // bytes of a step, launches nothing and touches no memory. After a failure nothing is launched
@@ -322,6 +323,9 @@ class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps {
 
   void CheckHiddenSize(int size);
   void CheckAttention(const AttentionSpec& spec);
+  // Multiplies attention's output by the sigmoids of the query's gates.
+  void GateHeads(const AttentionSpec& spec, const CudaQuery& query, const CudaRows& heads,
+                 const kernels::Activation& out);
   // `bytes`: of each kernel that `launch` launches.
   template <typename Launch>
   void Run(std::string_view op, std::initializer_list<int64_t> bytes, const Launch& launch);
