@@ -37,8 +37,10 @@ class ShapesPlacer : public DecoderPlacer {
     const auto is = [&](const char* part) { return names[0].find(part) != std::string::npos; };
     const SoftmaxAttention& attention = config_.layers[0].softmax();
     const int heads = attention.heads * attention.head_size;
-    const int rows = names.size() == 3 ? heads + 2 * attention.kv_heads * attention.head_size
-                                       : config_.hidden_size;
+    const int gates = attention.output_gate ? heads : 0;
+    const int rows = names.size() == 3
+                         ? heads + gates + 2 * attention.kv_heads * attention.head_size
+                         : config_.hidden_size;
     const int columns = is("ffn_down")      ? config_.layers[0].ffn_size()
                         : is("attn_output") ? heads
                                             : config_.hidden_size;
