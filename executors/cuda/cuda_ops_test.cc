@@ -163,7 +163,7 @@ TEST(CudaOpsTest, NoStepTakesMoreThanTheDryRun) {
 // Experts with scales of blocks keep BF16 for small tiles and FP8 for large ones, so a step may
 // take more than one of more tokens. The steps that are measured know where tiles grow.
 TEST(CudaOpsTest, NoStepOfAMixtureTakesMoreThanTheDryRun) {
-  for (const auto& [experts, chosen] : {std::pair(128, 8), {160, 8}, {60, 4}, {8, 2}}) {
+  for (const auto& [experts, chosen] : {std::pair(128, 8), {256, 8}, {160, 8}, {60, 4}, {8, 2}}) {
     ModelConfig shape = Shape(2048, 768, 16, 4, 128, 1000);
     for (LayerConfig& layer : shape.layers) {
       layer.feed_forward =
