@@ -65,6 +65,7 @@ constexpr Row kTable[] = {
      "elementwise/gated_activation_sm90", kWithWgmma},
     {Kernel::kGatedActivation, "gated activation and quantization", "elementwise/gated_activation"},
     {Kernel::kQuantize, "quantization", "elementwise/quantize"},
+    {Kernel::kGateHeads, "gates of attention and quantization", "elementwise/gate_heads"},
     {Kernel::kGatherRows, "rows with logits", "elementwise/gather_rows"},
     {Kernel::kSample, "sampling", "sampling/sample"},
     {Kernel::kCopyBlocks, "copies of blocks", "attention/copy_blocks"},

@@ -40,6 +40,7 @@ enum class Kernel : uint8_t {
   kGatedClusters,
   kGatedActivation,
   kQuantize,
+  kGateHeads,
   kGatherRows,
   kSample,
   kCopyBlocks,

@@ -8,6 +8,7 @@
 #include "executors/cuda/operand_bytes.h"
 #include "kernels/attention/paged_attention.h"
 #include "kernels/attention/rope_append.h"
+#include "kernels/elementwise/gate_heads.h"
 #include "kernels/gemm/linear.h"
 
 namespace millrace::cuda {
@@ -63,7 +64,6 @@ void CudaOps::CheckAttention(const AttentionSpec& spec) {
   Require(group <= kMaxGroup, "number of query heads for each kv head", group, "up to ", kMaxGroup);
   Require(spec.soft_cap == 0, "attention soft cap", spec.soft_cap, "0");
   Require(spec.causal, "attention", "to all of a text", "causal");
-  Require(!spec.output_gate, "attention's output gate", "present", "none");
   const int rotated = spec.rope.dimensions;
   Require(rotated % 8 == 0 && rotated <= spec.head_size, "number of rotary dimensions", rotated,
           "multiples of 8 up to the head size");
@@ -84,9 +84,13 @@ Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
       .bias = in.bias,
       .q_norm = q_norm != nullptr ? q_norm->weight : nullptr,
       .k_norm = q_norm != nullptr ? c_.weights->Norm(norms->k).weight : nullptr,
-      .norm_epsilon = q_norm != nullptr ? q_norm->epsilon : 0};
+      .norm_epsilon = q_norm != nullptr ? q_norm->epsilon : 0,
+      .gates = spec.output_gate};
+  query->bias = in.bias;
   // Attention norms each head by itself alone.
   const bool across_heads = norms.has_value() && norms->across_heads;
+  Require(!across_heads || !spec.output_gate, "norm of q and k",
+          "across heads that have output gates", "over each head");
   if (!across_heads && kernels::AppendsWithAttention(AttentionStepOf(*step_, c_, spec))) {
     query->product = std::move(in.product);
     query->rope = rope;
@@ -111,7 +115,25 @@ Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   if (across_heads && divided()) squares = GatherSquares(*norms, args);
   Run("rope and append", {4 * spec.num_heads * head_tokens + kv_bytes},
       [&] { return kernels::LaunchRopeAppend(args, stream_); });
+  if (spec.output_gate) query->product = std::move(in.product);
   return query;
+}
+
+void CudaOps::GateHeads(const AttentionSpec& spec, const CudaQuery& query, const CudaRows& heads,
+                        const kernels::Activation& out) {
+  const int width = spec.num_heads * spec.head_size;
+  const int tokens = heads.tokens();
+  Run("gate", {4 * int64_t{tokens} * width + BytesOf(out, tokens)}, [&] {
+    return kernels::LaunchGateHeads({.in = heads.bf16(),
+                                     .in_stride = width,
+                                     .qkv = query.product.values,
+                                     .bias = query.bias,
+                                     .tokens = tokens,
+                                     .heads = spec.num_heads,
+                                     .head_size = spec.head_size,
+                                     .out = out},
+                                    stream_);
+  });
 }
 
 LinearInput CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
@@ -130,8 +152,9 @@ LinearInput CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Q
   CudaInputForm& first = input->forms.front();
   // A linear that makes its input leaves more of the memory to attention meanwhile.
   const bool fp8 = first.values.type == kernels::Type::kFp8;
-  const bool makes = fp8 && MakesInput(consumers, step.tokens);
-  const bool direct = input->forms.size() == 1 && kernels::IsKnown(first.values.scaling) && !makes;
+  const bool makes = fp8 && !spec.output_gate && MakesInput(consumers, step.tokens);
+  const bool direct = input->forms.size() == 1 && kernels::IsKnown(first.values.scaling) &&
+                      !spec.output_gate && !makes;
   CudaRows plain;
   if (!direct) plain = TakeRows(sizeof(kernels::Bf16) * width, step.tokens);
   const int64_t kv_width = int64_t{2} * spec.num_kv_heads * spec.head_size;
@@ -154,7 +177,7 @@ LinearInput CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Q
          .scratch = c_.attention_scratch,
          .launch_number = turn,
          .portable = c_.portable_kernels,
-         .qkv = in.product.values,
+         .qkv = appends ? in.product.values : kernels::Product{},
          .rope = in.rope.value_or(kernels::Rope{})},
         stream_);
   });
@@ -165,7 +188,11 @@ LinearInput CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Q
     return input;
   }
   for (const CudaInputForm& out : input->forms) {
-    Quantize(kernels::Bf16Rows(plain.bf16(), width), step.tokens, width, out.values);
+    if (spec.output_gate) {
+      GateHeads(spec, in, plain, out.values);
+    } else {
+      Quantize(kernels::Bf16Rows(plain.bf16(), width), step.tokens, width, out.values);
+    }
   }
   return input;
 }

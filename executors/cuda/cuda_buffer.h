@@ -93,10 +93,12 @@ struct CudaQkv : QkvBuffer {
   const float* bias = nullptr;  // still to be added
 };
 
-// Either q alone, or all of the product, which attention rotates and appends itself.
+// Either q alone, or all of the product, which attention rotates and appends itself. The product is
+// there, too, where it has the gates of attention's output.
 struct CudaQuery : QueryBuffer {
   CudaRows q;
   CudaProduct product;
+  const float* bias = nullptr;  // still to be added to gates
   std::optional<kernels::Rope> rope;
 };
 

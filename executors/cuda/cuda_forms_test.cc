@@ -83,12 +83,21 @@ TEST(CudaFormsTest, ConsumersOfDifferentFormsShareAnOutput) {
   spec.scale = 0.125f;
   spec.rope = model->ops->context().rope;
 
+  AttentionSpec gated = spec;  // the product's columns are more than one head and its gate take
+  gated.num_heads = 1;
+  gated.output_gate = true;
+
   const auto embed = [&] {
     ops.BeginStep(step);
     return ops.Embed(kEmbedding, 1);
   };
   const auto norm = [&](const Residual& residual, Consumers consumers) {
     return ops.Norm(kNorm, residual, consumers);
+  };
+  const auto attention = [&](const AttentionSpec& of, Consumers consumers) {
+    const LinearInput x = norm(embed(), {kQkv});
+    const Query q = ops.RopeAppend(0, of, std::nullopt, ops.QkvLinear(kQkv, x));
+    return ops.Attention(0, of, q, consumers);
   };
   const std::vector<std::pair<const char*, std::function<LinearInput(Consumers)>>> outputs = {
       {"Norm", [&](Consumers consumers) { return norm(embed(), consumers); }},
@@ -101,11 +110,8 @@ TEST(CudaFormsTest, ConsumersOfDifferentFormsShareAnOutput) {
        [&](Consumers consumers) {
          return ops.GatedLinear(kGateUp, norm(embed(), {kGateUp}), GateFunction::kSilu, consumers);
        }},
-      {"Attention", [&](Consumers consumers) {
-         const LinearInput x = norm(embed(), {kQkv});
-         const Query q = ops.RopeAppend(0, spec, std::nullopt, ops.QkvLinear(kQkv, x));
-         return ops.Attention(0, spec, q, consumers);
-       }}};
+      {"Attention", [&](Consumers consumers) { return attention(spec, consumers); }},
+      {"Attention with gates", [&](Consumers consumers) { return attention(gated, consumers); }}};
   for (const auto& [name, output] : outputs) {
     SCOPED_TRACE(name);
     const LinearInput both = output({kQkv, kHead});

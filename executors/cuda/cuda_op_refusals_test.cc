@@ -23,6 +23,7 @@ TEST(CudaOpsTest, RefusesWhatItLacks) {
                                      "norm of what a block adds is an RMS norm",
                                      "residual factor is 0.5",
                                      "norm of q and k is across heads",
+                                     "attention's output gate is present",
                                      "logit factor is 0.25",
                                      "logit soft cap is 20"};
   EXPECT_TRUE(Layer(kernels::Type::kBf16).Run().ok());
@@ -38,6 +39,13 @@ TEST(CudaOpsTest, RefusesWhatItLacks) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr(StrCat("the model's ", feature.refusal, "; allowed on the GPU: ")));
   }
+  // Two that it has, but not together.
+  Layer gated(kernels::Type::kBf16);
+  gated.request.head_norms = {
+      .q = gated.weights.norm, .k = gated.weights.norm, .across_heads = true};
+  gated.request.attention.output_gate = true;
+  EXPECT_THAT(std::string(gated.Run().message()),
+              HasSubstr("norm of q and k is across heads that have output gates"));
   // The first refusal counts.
   Layer layer(kernels::Type::kBf16);
   layer.request.gate = GateFunction::kGeluTanh;

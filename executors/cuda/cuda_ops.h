@@ -187,6 +187,7 @@ class CudaRows;
 struct CudaInputForm;
 struct CudaLinearInput;
 struct CudaProduct;
+struct CudaQuery;
 
 // The ops of a decoder as launches of kernels/. An object for a dry run counts the memory and the
 // bytes of a step, launches nothing and touches no memory. After a failure nothing is launched
@@ -349,6 +350,9 @@ class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps, publi
 
   void CheckHiddenSize(int size);
   void CheckAttention(const AttentionSpec& spec);
+  // Multiplies attention's output by the sigmoids of the query's gates.
+  void GateHeads(const AttentionSpec& spec, const CudaQuery& query, const CudaRows& heads,
+                 const kernels::Activation& out);
   void CheckDelta(const GatedDeltaSpec& spec, const GatedDeltaWeights& weights);
   // The memory between a gated delta rule's linears and its norm.
   struct DeltaMemory;

@@ -125,6 +125,13 @@ TEST(CudaOpsTest, WindowsHavePlansOfTheirOwn) {
   EXPECT_EQ(sum(none) - sum(one), hidden);
 }
 
+// Returns the shape with gates of attention's output, as Qwen3.5-27B's layers of attention have
+// them.
+ModelConfig Gated(ModelConfig shape) {
+  for (LayerConfig& layer : shape.layers) layer.softmax().output_gate = true;
+  return shape;
+}
+
 StepLimits LimitsOf(int most_rows, int most_tokens, int vocab) {
   return {.max_num_seqs = most_rows,
           .max_num_batched_tokens = most_tokens,
@@ -163,9 +170,10 @@ void ExpectLargestOfAllSteps(const ModelConfig& shape, const Model& model,
 }
 
 TEST(CudaOpsTest, NoStepTakesMoreThanTheDryRun) {
-  const std::vector<ModelConfig> shapes = {Shape(576, 1536, 9, 3, 64, 49152),        // SmolLM2-135M
-                                           Shape(4096, 14336, 32, 8, 128, 128256),   // Llama-3-8B
-                                           Shape(8192, 28672, 64, 8, 128, 128256)};  // Llama-3-70B
+  const std::vector<ModelConfig> shapes = {Shape(576, 1536, 9, 3, 64, 49152),       // SmolLM2-135M
+                                           Shape(4096, 14336, 32, 8, 128, 128256),  // Llama-3-8B
+                                           Shape(8192, 28672, 64, 8, 128, 128256),  // Llama-3-70B
+                                           Gated(Shape(5120, 17408, 24, 4, 256, 248320))};
   for (const ModelConfig& shape : shapes) {
     for (const kernels::Type type : {kernels::Type::kBf16, kernels::Type::kFp8}) {
       ShapesPlacer placer(shape, type);
@@ -183,7 +191,7 @@ TEST(CudaOpsTest, NoStepTakesMoreThanTheDryRun) {
 // Experts with scales of blocks keep BF16 for small tiles and FP8 for large ones, so a step may
 // take more than one of more tokens. The steps that are measured know where tiles grow.
 TEST(CudaOpsTest, NoStepOfAMixtureTakesMoreThanTheDryRun) {
-  for (const auto& [experts, chosen] : {std::pair(128, 8), {160, 8}, {60, 4}, {8, 2}}) {
+  for (const auto& [experts, chosen] : {std::pair(128, 8), {256, 8}, {160, 8}, {60, 4}, {8, 2}}) {
     ModelConfig shape = Shape(2048, 768, 16, 4, 128, 1000);
     for (LayerConfig& layer : shape.layers) {
       layer.feed_forward =
@@ -309,6 +317,33 @@ TEST(CudaOpsTest, NormsAcrossHeadsAppendByThemselves) {
     return ops.TakeBytes().size();
   };
   EXPECT_EQ(launches(true), launches(false) + 1);
+}
+
+// Gates are applied where attention's output is quantized; where it is not, by one launch more.
+// Either way a step reads them once.
+TEST(CudaOpsTest, GatesAreAppliedWhereTheOutputIsQuantized) {
+  const ModelConfig plain = Shape(256, 512, 4, 2, 64, 1000);
+  for (const kernels::Type type : {kernels::Type::kBf16, kernels::Type::kFp8}) {
+    for (const int rows : {3, 300}) {  // of which attention appends the keys, and does not
+      const auto kernels = [&](const ModelConfig& shape) {
+        ShapesPlacer placer(shape, type);
+        const auto model = LoadModel(shape, shape.context_length, placer);
+        CheckOk(model.status());
+        const StepBuffers buffers{.max_logit_rows = 256};
+        return DecodeBytes(**model, ContextOf(placer.weights, buffers, shape), rows, 1000);
+      };
+      const std::vector<int64_t> gated = kernels(Gated(plain)), other = kernels(plain);
+      const bool fp8 = type == kernels::Type::kFp8;
+      EXPECT_EQ(gated.size(), other.size() + (fp8 ? 0 : plain.num_layers())) << rows;
+      const int64_t gates = rows * 4 * 64 * 2;  // written by the linear, and read
+      const int64_t output = fp8 ? 0 : rows * 4 * 64 * 4;
+      const int64_t weights = 4 * 64 * 256 * (fp8 ? 1 : 2);
+      const auto sum = [](const std::vector<int64_t>& of) {
+        return std::accumulate(of.begin(), of.end(), int64_t{0});
+      };
+      EXPECT_GE(sum(gated) - sum(other), plain.num_layers() * (2 * gates + output + weights));
+    }
+  }
 }
 
 // An output is made once for each form that its consumers want, and no launch is added where they

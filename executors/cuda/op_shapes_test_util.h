@@ -41,7 +41,8 @@ class ShapesPlacer : public DecoderPlacer {
                                            ? config_.layers[0].softmax()
                                            : SoftmaxAttention{};
     const int heads = attention.heads * attention.head_size;
-    int rows = names.size() == 3 ? heads + 2 * attention.kv_heads * attention.head_size
+    const int gates = attention.output_gate ? heads : 0;
+    int rows = names.size() == 3 ? heads + gates + 2 * attention.kv_heads * attention.head_size
                                  : config_.hidden_size;
     int columns = is("ffn_down")      ? config_.layers[0].ffn_size()
                   : is("attn_output") ? heads

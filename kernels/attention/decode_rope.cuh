@@ -95,7 +95,7 @@ class FusedRope {
   __device__ int64_t Column() const {
     const int in_product = head_ < params_.group ? segment_.head * params_.group + head_
                                                  : head_ * params_.kv_heads + segment_.head;
-    return int64_t{in_product} * kHeadSize;
+    return HeadColumn(params_.rope.gates, in_product, params_.kv_heads * params_.group, kHeadSize);
   }
 
   __device__ void LoadConstants() {

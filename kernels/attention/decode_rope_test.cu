@@ -23,6 +23,9 @@ struct Shape {
   int window = 0;
   bool bias = false;
   bool sinks = false;
+  bool gates = false;
+
+  int QkvColumns() const { return ((gates ? 2 : 1) * heads + 2 * kv_heads) * head_size; }
 };
 
 std::string Name(const Shape& s) {
@@ -31,7 +34,7 @@ std::string Name(const Shape& s) {
          std::to_string(s.block_size) + (s.interleaved ? " interleaved" : "") +
          (s.norms ? " normed" : "") + (s.fp8 ? " fp8" : "") + (s.scaled ? " scaled" : "") +
          " window " + std::to_string(s.window) + (s.bias ? " biased" : "") +
-         (s.sinks ? " sinks" : "");
+         (s.sinks ? " sinks" : "") + (s.gates ? " gates" : "");
 }
 
 // Lengths of the sequences, including the step's token. Padding rows follow, whose single position
@@ -50,10 +53,10 @@ class World {
         width_(shape.heads * shape.head_size),
         row_blocks_(CeilDiv(kMaxPositions, shape.block_size)),
         block_stride_(2 * shape.kv_heads * shape.block_size * shape.head_size + 16),
-        qkv_(tokens_, width_ + 2 * shape.kv_heads * shape.head_size, shape.scaled, 1),
+        qkv_(tokens_, shape.QkvColumns(), shape.scaled, 1),
         q_norm_(RandomNormal(shape.head_size, 5)),
         k_norm_(RandomNormal(shape.head_size, 6)),
-        bias_(RandomNormal(width_ + 2 * shape.kv_heads * shape.head_size, 7)),
+        bias_(RandomNormal(shape.QkvColumns(), 7)),
         sinks_(RandomNormal(shape.heads, 8)),
         first_(rows_ + 1),
         start_(rows_),
@@ -138,7 +141,8 @@ class World {
             .bias = shape_.bias ? bias_.get() : nullptr,
             .q_norm = shape_.norms ? q_norm_.get() : nullptr,
             .k_norm = shape_.norms ? k_norm_.get() : nullptr,
-            .norm_epsilon = 1e-6f};
+            .norm_epsilon = 1e-6f,
+            .gates = shape_.gates};
   }
   const Product& Qkv() const { return qkv_.view; }
 
@@ -246,6 +250,9 @@ TEST(DecodeRopeTest, GivesTheBitsOfAnAppend) {
       {6, 2, 96, 64, 16, true, true, false, false, 70, true},
       {64, 8, 64, 64, 16, false, false, false, true, 128, true, true},  // gpt-oss'
       {64, 8, 64, 64, 64, false, false, true, true, 0, true, true},
+      {24, 4, 256, 64, 16, false, true, false, false, 0, false, false, true},  // Qwen3.5-27B's
+      {16, 2, 256, 64, 64, false, true, true, true, 0, false, false, true},    // 35B-A3B's
+      {6, 2, 96, 64, 16, true, true, false, true, 0, true, false, true},
   };
   for (const Shape& shape : shapes) {
     SCOPED_TRACE(Name(shape));
@@ -324,6 +331,7 @@ TEST(DecodeRopeTest, RefusesWhatItsHeaderDoesNotAllow) {
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.qkv.data = nullptr; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.qkv.data += 1; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.qkv.stride = 1024; }));
+  EXPECT_TRUE(refuses([](AttentionArgs& a) { a.rope.gates = true; }));  // the product has none
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.q = static_cast<const Bf16*>(a.out.data); }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.step.max_row_tokens = 2; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) {

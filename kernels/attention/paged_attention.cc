@@ -85,7 +85,8 @@ bool HasValidQueries(const AttentionArgs& args, int64_t width) {
     return args.q != nullptr && IsAligned16(args.q) && args.q_stride >= width &&
            args.q_stride % 8 == 0;
   }
-  const int64_t qkv_width = width + int64_t{2} * args.pages.kv_heads * args.pages.head_size;
+  const int64_t qkv_width =
+      QkvWidth(args.rope.gates, args.step.heads, args.pages.kv_heads, args.pages.head_size);
   return args.q == nullptr && args.step.max_row_tokens == 1 &&
          CanFuseRope(args.step.heads, args.step.kv_heads) &&
          kernels::IsValid(args.qkv, qkv_width) && kernels::IsValid(args.rope, args.pages.head_size);

@@ -82,7 +82,7 @@ struct AttentionArgs {
   // and values to the pages. A block shared by several rows holds none of their new positions. Rows
   // without older positions, such as padding rows, may share all blocks; the content there is then
   // any one's of them.
-  Product qkv = {};  // [tokens, (heads + 2 * kv_heads) * head_size]
+  Product qkv = {};  // [tokens, QkvWidth]
   Rope rope = {};
 };
 

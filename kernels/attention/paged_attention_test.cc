@@ -18,7 +18,7 @@ TEST(PagedAttentionTest, IsRightForEveryShape) {
   double worst = 0;
   for (const Type type : {Type::kBf16, Type::kFp8}) {
     for (const int head_size : {64, 96, 128, 256}) {
-      for (const int group : {1, 3, 4, 7, 16}) {
+      for (const int group : {1, 3, 4, 6, 7, 8, 16}) {
         const int block_size = 16 << (group % 4);
         const AttentionCase c = {.heads = 2 * group,
                                  .kv_heads = 2,

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args
   const bool rotates = !is_value && lane < rope.dimensions / 8;
   const HeadRule rule = {!kAcross && rope.q_norm != nullptr, rotates, kHalves, rope.norm_epsilon};
   const Runs runs = RunsOf(lane, rotates ? rope.dimensions : 0, kHalves);
-  const int64_t column = static_cast<int64_t>(head) * kHeadSize;
+  const int64_t column = HeadColumn(rope.gates, head, args.heads, kHeadSize);
   float scales[8] = {1, 1, 1, 1, 1, 1, 1, 1};
   float weight[8] = {};
   if (works && args.qkv.channel_scales != nullptr) {
@@ -233,11 +233,12 @@ cudaError_t LaunchHeadSquares(const HeadSquaresArgs& args, cudaStream_t stream) 
 }
 
 cudaError_t LaunchRopeAppend(const RopeAppendArgs& args, cudaStream_t stream) {
-  const int64_t width = (int64_t{2} * args.pages.kv_heads + args.heads) * args.pages.head_size;
+  const int64_t width =
+      QkvWidth(args.rope.gates, args.heads, args.pages.kv_heads, args.pages.head_size);
   if (args.tokens < 0 || args.heads < 1 || !IsValid(args.pages) || !IsValid(args.qkv, width) ||
       args.positions == nullptr || args.slots == nullptr || args.tables.blocks == nullptr ||
       !IsValid(args.rope, args.pages.head_size) || args.q == nullptr || !IsAligned16(args.q) ||
-      (args.norms_across_heads && args.rope.q_norm == nullptr) ||
+      (args.norms_across_heads && (args.rope.q_norm == nullptr || args.rope.gates)) ||
       (args.rank_squares != nullptr && (args.ranks < 1 || args.all_q < 1 || args.all_k < 1))) {
     return cudaErrorInvalidValue;
   }

@@ -20,7 +20,7 @@ namespace millrace::kernels {
 //
 // With `norms_across_heads` (OLMo 2, arXiv:2501.00656) a norm's mean is over all heads of q, or of
 // k, and its weight has an element for each of their values: rope.q_norm is [heads *
-// pages.head_size], rope.k_norm [pages.kv_heads * pages.head_size].
+// pages.head_size], rope.k_norm [pages.kv_heads * pages.head_size]. Heads have no gates then.
 //
 // A token's bits depend on that token alone. Two tokens must not share a position in the pages,
 // except that padding tokens may share one: it then holds any one of them.
@@ -28,7 +28,8 @@ namespace millrace::kernels {
 // When each row of a step has one token, attention can do all this itself (AttentionArgs::qkv), but
 // for norms across heads.
 struct RopeAppendArgs {
-  Product qkv;  // [tokens, (heads + 2 * pages.kv_heads) * pages.head_size]: all q, all k, all v
+  Product
+      qkv;  // [tokens, QkvWidth]: all q, each head with its gate behind it or none, all k, all v
   int tokens;
   int heads;
   const int32_t* positions;  // [tokens], each in [0, max positions)

@@ -22,13 +22,14 @@ struct Shape {
   bool interleaved, norm, fp8, scaled;
   bool bias = false;
   bool across = false;  // the norms
+  bool gates = false;
 };
 
 std::string Name(const Shape& s) {
   std::string name;
-  for (const int n :
-       {s.tokens, s.heads, s.kv_heads, s.head_size, s.rope_dimensions, s.block_size,
-        int{s.interleaved}, int{s.norm}, int{s.fp8}, int{s.scaled}, int{s.bias}, int{s.across}}) {
+  for (const int n : {s.tokens, s.heads, s.kv_heads, s.head_size, s.rope_dimensions, s.block_size,
+                      int{s.interleaved}, int{s.norm}, int{s.fp8}, int{s.scaled}, int{s.bias},
+                      int{s.across}, int{s.gates}}) {
     name += std::to_string(n) + " ";
   }
   return name;
@@ -39,7 +40,7 @@ std::string Name(const Shape& s) {
 struct Case {
   explicit Case(const Shape& shape)
       : shape(shape),
-        width((shape.heads + 2 * shape.kv_heads) * shape.head_size),
+        width(((shape.gates ? 2 : 1) * shape.heads + 2 * shape.kv_heads) * shape.head_size),
         table_stride((kMaxPositions + shape.block_size - 1) / shape.block_size),
         block_stride(2 * shape.kv_heads * shape.block_size * shape.head_size + 64),
         num_blocks(static_cast<int>(4 * table_stride)),
@@ -81,7 +82,8 @@ struct Case {
                      .bias = shape.bias ? bias.get() : nullptr,
                      .q_norm = shape.norm ? q_norm.get() : nullptr,
                      .k_norm = shape.norm ? k_norm.get() : nullptr,
-                     .norm_epsilon = kEpsilon},
+                     .norm_epsilon = kEpsilon,
+                     .gates = shape.gates},
             .q = q.get(),
             .pages = {pages.get(), shape.fp8 ? Type::kFp8 : Type::kBf16, block_stride,
                       shape.block_size, shape.kv_heads, shape.head_size, shape.fp8 ? 0.02f : 1.0f,
@@ -98,17 +100,20 @@ struct Case {
       const std::vector<float> added = bias.Download();
       for (int i = 0; i < width; ++i) row[i] += added[i];
     }
-    const auto begin = row.begin() + head * size;
+    const int gates = shape.gates ? std::min(head, shape.heads) : 0;  // before the head
+    const auto begin = row.begin() + (head + gates) * size;
     std::vector<double> out(begin, begin + size);
     if (head >= shape.heads + shape.kv_heads) return out;
     if (shape.norm) {
       const bool is_q = head < shape.heads;
       const std::vector<float> weight = is_q ? q_norm.Download() : k_norm.Download();
-      const size_t first = !shape.across ? head * size : is_q ? 0 : shape.heads * size;
+      // An across-heads norm's first column; such heads have no gates.
+      const size_t first = !shape.across ? (head + gates) * size : is_q ? 0 : shape.heads * size;
+      const size_t own = shape.across ? head * size - first : 0;
       double squares = 0;
       for (size_t i = first; i < first + weight.size(); ++i) squares += row[i] * row[i];
       const double inverse = 1 / std::sqrt(squares / weight.size() + kEpsilon);
-      for (size_t i = 0; i < size; ++i) out[i] *= inverse * weight[head * size - first + i];
+      for (size_t i = 0; i < size; ++i) out[i] *= inverse * weight[own + i];
     }
     const int half = shape.rope_dimensions / 2;
     for (int i = 0; i < half; ++i) {
@@ -198,7 +203,12 @@ TEST(RopeAppend, MatchesDouble) {
       {17, 9, 3, 64, 64, 16, true, true, true, true, true,
        true},  // q, k and v in one group of heads
       {130, 5, 2, 96, 64, 32, false, true, false, true, true, true},
-      {5, 3, 2, 256, 0, 16, true, true, false, false, true, true}};
+      {5, 3, 2, 256, 0, 16, true, true, false, false, true, true},
+      // gates
+      {3, 24, 4, 256, 64, 16, false, true, false, false, false, false, true},  // Qwen3.5-27B
+      {131, 16, 2, 256, 64, 64, false, true, true, true, false, false, true},  // 35B-A3B
+      {5, 3, 1, 96, 64, 32, true, false, false, true, true, false, true},
+      {7, 5, 2, 64, 16, 16, false, true, false, false, true, false, true}};
   for (const Shape& shape : shapes) {
     SCOPED_TRACE(Name(shape));
     const Case test(shape);
@@ -280,7 +290,8 @@ TEST(RopeAppend, TokensBitsDependOnTheTokenAlone) {
        {Shape{65, 32, 8, 128, 128, 64, false, true, true, true},
         Shape{515, 4, 1, 128, 128, 64, false, true, false, true},
         Shape{517, 2, 1, 96, 64, 16, true, true, true, false},
-        Shape{65, 24, 8, 128, 128, 64, false, true, false, true, true, true}}) {
+        Shape{65, 24, 8, 128, 128, 64, false, true, false, true, true, true},
+        Shape{200, 6, 1, 256, 64, 16, false, true, false, true, false, false, true}}) {
     SCOPED_TRACE(Name(shape));
     const Case all(shape), one_by_one(shape);
     ASSERT_EQ(LaunchRopeAppend(all.Args(), nullptr), cudaSuccess);
@@ -341,6 +352,11 @@ TEST(RopeAppend, RefusesWhatItCannotDo) {
   EXPECT_TRUE(refused([](RopeAppendArgs& a) {
     a.norms_across_heads = true;
     a.rope.q_norm = a.rope.k_norm = nullptr;
+  }));
+  EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.norms_across_heads = a.rope.gates = true; }));
+  EXPECT_TRUE(refused([](RopeAppendArgs& a) {
+    a.rope.gates = true;
+    a.qkv.stride = 11 * 64;  // a head less than there are with gates
   }));
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.pages.head_size = 80; }));
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.pages.block_size = 8; }));

@@ -9,6 +9,7 @@
 #include "kernels/bench_util.h"
 #include "kernels/device_util.cuh"
 #include "kernels/elementwise/embed.h"
+#include "kernels/elementwise/gate_heads.h"
 #include "kernels/elementwise/gated_activation.h"
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
@@ -124,6 +125,29 @@ void BenchQuantize(Bench& bench, int tokens, int width, const Form& form) {
     return LaunchQuantize({in[i], width, tokens, width, out[i]}, stream);
   });
   bench.Row("quantize", Shape(tokens, width, form.name), us, bytes);
+}
+
+// Qwen3.5-27B's heads.
+void BenchGateHeads(Bench& bench, int tokens, const Form& form) {
+  constexpr int kHeads = 24, kHeadSize = 256, kWidth = kHeads * kHeadSize;
+  constexpr int kQkvWidth = 2 * kWidth + 2 * 4 * kHeadSize;
+  const double bytes = tokens * (form.scaling == Scaling::kNone ? 6.0 : 5.0) * kWidth;
+  const int inputs = RotatedInputs(bytes);
+  const Sets<Bf16> in(inputs, int64_t{tokens} * kWidth);
+  const Sets<Bf16> qkv(inputs, int64_t{tokens} * kQkvWidth, 4);
+  const Outputs out(inputs, tokens, kWidth, form);
+  const double us = bench.Microseconds(inputs, [&](int i, cudaStream_t stream) {
+    return LaunchGateHeads({.in = in[i],
+                            .in_stride = kWidth,
+                            .qkv = {qkv[i], kQkvWidth, nullptr, nullptr},
+                            .bias = nullptr,
+                            .tokens = tokens,
+                            .heads = kHeads,
+                            .head_size = kHeadSize,
+                            .out = out[i]},
+                           stream);
+  });
+  bench.Row("gate_heads", Shape(tokens, kWidth, form.name), us, bytes);
 }
 
 void BenchRopeAppend(Bench& bench, int tokens, bool norm, bool fp8, bool scaled) {
@@ -334,6 +358,13 @@ void Run(const std::string& wanted) {
     for (const int tokens : kTokens) {
       for (const Form& form : {kForms[1], kForms[2], kForms[4]})
         BenchQuantize(bench, tokens, 4096, form);
+    }
+  }
+  if (wants("gate_heads")) {
+    for (const int tokens : kTokens) {
+      for (const Form& form : {kForms[0], kForms[2], kForms[4]}) {
+        BenchGateHeads(bench, tokens, form);
+      }
     }
   }
   if (wants("rope_append")) {

@@ -208,7 +208,7 @@ TEST(RouteTest, ChoosesTheBestExperts) {
                            {2880, 32, 4},
                            {2048, 60, 4},
                            {2048, 128, 8},
-                           {1024, 256, 8},
+                           {2048, 256, 8},
                            {512, 512, 16},
                            {4096, 8, 8}}) {
     for (const Type type : {Type::kBf16, Type::kF32}) {
@@ -220,6 +220,7 @@ TEST(RouteTest, ChoosesTheBestExperts) {
           Case test(tokens, size.hidden, size.experts, size.chosen, type);
           test.scores = sigmoid ? RouterScores::kSigmoid : RouterScores::kSoftmax;
           test.bias = tokens % 2 == 1;
+          test.extra = tokens % 2;  // a shared expert's gate
           test.renormalize = tokens > 8;
           test.factor = sigmoid ? 2.5f : 1;
           ExpectRouted(test);

@@ -26,7 +26,7 @@ TEST(GroupTilesTest, ChoosesWhatWasMeasuredToBeTheFastest) {
 }
 
 TEST(GroupTilesTest, NeverShrinksAsRowsAreAdded) {
-  for (const int groups : {1, 8, 32, 128}) {
+  for (const int groups : {1, 8, 32, 128, 256}) {
     int last = 0;
     for (int pairs = 1; pairs <= 256 * groups; pairs += groups) {
       const int tile = FastestGroupTokens(pairs, groups);
