@@ -21,9 +21,9 @@ constexpr int kSumTokens = kRowLanes / kLaneRows;
 template <int kValues>
 constexpr int kScanThreads = kValues / kWarpRows* kWarpSize;
 
-// The operands of consecutive tokens in shared memory.
+// The operands of consecutive tokens in shared memory, a stage of a CTA's way through a row.
 template <int kState, int kValues>
-struct Stage {
+struct Operands {
   static constexpr int kTokens = 1024 / kState;  // three stages fit into 48 KiB
   alignas(16) float b[kTokens][kState];
   float c[kTokens][kState];
@@ -132,37 +132,63 @@ class LaneRows {
   float state_[kLaneRows][kElements];
 };
 
-// Begins the copies of the operands of tokens [token, token + count).
+// Copies the operands of a row's tokens to stages, one after the other.
 template <int kState, int kValues>
-__device__ void CopyTokens(const Mamba2ScanArgs& args, int64_t token, int count, int head,
-                           int first_value, Stage<kState, kValues>& stage) {
-  constexpr int kThreads = kScanThreads<kValues>;
-  constexpr int kStateCopies = kState / 4, kValueCopies = kValues / 4;
-  const Mamba2Heads& heads = args.heads;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int64_t width = heads.state_width(), inner = heads.inner();
-  const float* const b =
-      args.operands.bc + token * 2 * width + int64_t{head / (heads.heads / heads.groups)} * kState;
-  const float* const x = args.operands.x + token * inner + head * heads.head_size + first_value;
+class TokenCopies {
+ public:
+  // `first` is the row's first token in the step.
+  __device__ TokenCopies(const Mamba2ScanArgs& args, int64_t first, int head, int first_value) {
+    const Mamba2Heads& heads = args.heads;
+    width_ = heads.state_width();
+    inner_ = heads.inner();
+    heads_ = heads.heads;
+    const int64_t group = head / (heads.heads / heads.groups);
+    const int thread = static_cast<int>(threadIdx.x);
+    b_ = args.operands.bc + (first + thread / kStateCopies) * 2 * width_ + group * kState +
+         thread % kStateCopies * 4;
+    x_ = args.operands.x + (first + thread / kValueCopies) * inner_ +
+         int64_t{head} * heads.head_size + first_value + thread % kValueCopies * 4;
+    gates_ = args.operands.gates + (first + thread) * heads_ + head;
+  }
+
+  // Begins the copies of the next tokens: `count` of them, at most those of a stage.
+  __device__ void Begin(int count, Operands<kState, kValues>& to) {
+    const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll
-  for (int item = thread; item < stage.kTokens * kStateCopies; item += kThreads) {
-    const int t = item / kStateCopies, at = item % kStateCopies * 4;
-    if (t >= count) continue;
-    CopyAsync(&stage.b[t][at], b + t * 2 * width + at);
-    CopyAsync(&stage.c[t][at], b + (t * 2 + 1) * width + at);
+    for (int i = 0; i < kTokens * kStateCopies / kThreads; ++i) {
+      const int t = thread / kStateCopies + i * (kThreads / kStateCopies);
+      const int at = thread % kStateCopies * 4;
+      if (t >= count) continue;
+      const float* const b = b_ + i * (kThreads / kStateCopies) * 2 * width_;
+      CopyAsync(&to.b[t][at], b);
+      CopyAsync(&to.c[t][at], b + width_);
+    }
+    if (const int t = thread / kValueCopies; t < count) {
+      CopyAsync(&to.x[t][thread % kValueCopies * 4], x_);
+    }
+    if (thread < count) CopyGates(&to.gates[thread], gates_);
+    b_ += kTokens * 2 * width_;
+    x_ += kTokens * inner_;
+    gates_ += kTokens * heads_;
   }
-  if (const int t = thread / kValueCopies, at = thread % kValueCopies * 4; t < count) {
-    CopyAsync(&stage.x[t][at], x + t * inner + at);
-  }
-  if (thread < count) {
-    CopyGates(&stage.gates[thread], args.operands.gates + (token + thread) * heads.heads + head);
-  }
-}
+
+ private:
+  static constexpr int kThreads = kScanThreads<kValues>;
+  static constexpr int kTokens = Operands<kState, kValues>::kTokens;
+  static constexpr int kStateCopies = kState / 4, kValueCopies = kValues / 4;  // of a token
+  static_assert(kThreads % kStateCopies == 0 && kTokens * kStateCopies % kThreads == 0);
+  static_assert(kTokens * kValueCopies <= kThreads);
+
+  int64_t width_, inner_, heads_;
+  const float* b_;
+  const float* x_;
+  const Mamba2Gates* gates_;
+};
 
 // Computes the first `count` tokens of a stage. `out` is the first one's output of the lane's first
 // row, `width` the distance of tokens in it.
 template <int kState, int kValues>
-__device__ void AdvanceTokens(const Stage<kState, kValues>& stage, int count, int row, int lane,
+__device__ void AdvanceTokens(const Operands<kState, kValues>& stage, int count, int row, int lane,
                               float skip, float* out, int64_t width, LaneRows<kState>& state) {
   const auto advance = [&](int t, float* sums) {
     float x[kLaneRows];
@@ -220,13 +246,12 @@ __global__ void __launch_bounds__(kScanThreads<kValues>)
     state.Load(rows);
   }
   if constexpr (kPrompts) {
-    using Operands = Stage<kState, kValues>;
-    constexpr int kStages = 3, kTokens = Operands::kTokens;
-    __shared__ Operands stages[kStages];
-    const auto copy = [&](int from, Operands& stage) {
-      if (from < tokens) {
-        CopyTokens(args, first + from, min(kTokens, tokens - from), head, first_value, stage);
-      }
+    using Stage = Operands<kState, kValues>;
+    constexpr int kStages = 3, kTokens = Stage::kTokens;
+    __shared__ Stage stages[kStages];
+    TokenCopies<kState, kValues> copies(args, first, head, first_value);
+    const auto copy = [&](int from, Stage& stage) {
+      if (from < tokens) copies.Begin(min(kTokens, tokens - from), stage);
       CommitCopies();
     };
 #pragma unroll
