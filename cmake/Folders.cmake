@@ -45,7 +45,7 @@ set(_device base plan executors/* executors/models executors/weights)
 set(_kernel kernels/*)
 # What executors call. A folder of kernels that is named after an architecture stays closed: kernels/ chooses.
 set(_launched kernels/* kernels/attention kernels/collective kernels/elementwise kernels/gemm/* kernels/moe kernels/norm
-              kernels/sampling kernels/step)
+              kernels/recurrent kernels/sampling kernels/step)
 
 millrace_folder(base            SEES                               USES absl spdlog crypto)
 millrace_folder(config          SEES base                          USES absl yaml)

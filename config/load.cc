@@ -54,7 +54,9 @@ class Loader {
     if (s.max_num_batched_tokens == 0) s.max_num_batched_tokens = gpu ? 8192 : 512;
     if (s.block_size == 0) s.block_size = gpu ? 64 : 16;
     if (s.kv_cache_memory == 0 && !by_memory) s.kv_cache_memory = int64_t{1} << 30;
-    if (s.state_cache_memory == 0 && !by_memory) s.state_cache_memory = int64_t{1} << 30;
+    if (s.state_cache_memory == 0 && (!by_memory || s.nnodes > 1)) {
+      s.state_cache_memory = int64_t{1} << 30;
+    }
   }
 
   std::string Given() const {

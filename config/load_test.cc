@@ -378,6 +378,11 @@ TEST_F(LoadTest, WhatIsLeftToTheDeviceIsTheDevices) {
   EXPECT_EQ(Load({"--device=torch"}).state_cache_memory, int64_t{1} << 30);
   EXPECT_EQ(LoadSettings({"bench"}, {})->settings.kv_cache_memory, int64_t{1} << 30);
   const Settings gpu = Load({"--device=cuda"});
+  EXPECT_EQ(gpu.state_cache_memory, 0);  // by the model and the memory
+  EXPECT_EQ(Load({"--device=cuda", "--nnodes=2", "--tensor-parallel-size=2",
+                  "--master-addr=127.0.0.1", "--node-key=0123456789abcdef"})
+                .state_cache_memory,
+            int64_t{1} << 30);
   EXPECT_EQ(gpu.block_size, 64);
   EXPECT_EQ(gpu.max_num_batched_tokens, 8192);
   EXPECT_EQ(gpu.kv_cache_memory, 0);

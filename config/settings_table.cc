@@ -68,7 +68,8 @@ std::vector<Setting> EngineSettings() {
             "begin "
             "alike go on, beside --kv-cache-memory; 0: on the CPU half of what that leaves free, "
             "but "
-            "no more than four checkpoints for each of --max-num-seqs; else 1GiB"},
+            "no more than four checkpoints for each of --max-num-seqs; on a host's GPUs a quarter "
+            "of what there is for the KV cache, and no more than that; else 1GiB"},
            &Settings::state_cache_memory, int64_t{1} << 20, int64_t{16} << 40, /*or_zero=*/true),
       Choice({"kv-cache-dtype", "TYPE",
               "of keys and values; auto: float16, on a GPU bfloat16 and float16 (values beyond "

@@ -84,17 +84,17 @@ TEST(GgufModelTest, HeadsThatLayersDoNotShareAreRefusedByTheLayer) {
             "supported: the same in all layers");
 }
 
-TEST(GgufModelTest, RecurrentLayersAndGatesAreRefusedByTheLayer) {
+TEST(GgufModelTest, RecurrentLayersHaveNoShapeOfHeads) {
   const SoftmaxAttention attention{.heads = 8, .kv_heads = 4, .head_size = 32};
-  ModelConfig config{.architecture = "qwen35"};
-  config.layers.assign(3, {.attention = attention, .feed_forward = {}});
-  config.layers[1].softmax().output_gate = true;
-  const auto error = [&] { return std::string(SharedHeadShape(config).status().message()); };
-  EXPECT_THAT(error(), HasSubstr("layer_types: layer 1 of qwen35 has a gate of its output"));
-  config.layers[1].attention = GatedDelta{};
-  EXPECT_THAT(error(), HasSubstr("layer_types: layer 1 of qwen35 has a gated delta rule"));
-  config.layers[1].attention = ShortConvolution{};
-  EXPECT_THAT(error(), HasSubstr("layer_types: layer 1 of qwen35 has a short convolution"));
+  ModelConfig config;
+  config.layers.assign(4, {.attention = attention, .feed_forward = {}});
+  config.layers[0].attention = GatedDelta{.key_heads = 16, .value_heads = 48};
+  config.layers[2].attention = ShortConvolution{};
+  EXPECT_EQ(*SharedHeadShape(config), (HeadShape{.heads = 8, .kv_heads = 4, .head_size = 32}));
+  config.layers[3].softmax().head_size = 64;
+  EXPECT_EQ(SharedHeadShape(config).status().message(),
+            "layer 3 has 8 heads and 4 kv heads of 64 elements, layer 1 has 8 and 4 of 32; "
+            "supported: the same in all layers");
 }
 
 TEST(GgufModelTest, RefusesGatedDeltaRulesByTheKey) {

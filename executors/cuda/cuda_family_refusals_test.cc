@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "executors/cuda/cuda_model.h"
 #include "executors/cuda/family_refusals_test_util.h"
+#include "executors/cuda/family_twins_test_util.h"
 #include "executors/cuda/model_memory.h"
 #include "executors/models/model.h"
 #include "formats/open_model.h"
@@ -63,10 +64,7 @@ TEST(CudaFamilyRefusalsTest, NameWhatTheGpuLacks) {
   int refused = 0;
   for (FamilyTwin& twin : FamilyTwins()) {
     SCOPED_TRACE(twin.name);
-    twin.config["hidden_size"] = 256;  // and heads of 64
-    if (twin.config.contains("head_dim") && twin.config["head_dim"].is_number()) {
-      twin.config["head_dim"] = 64;
-    }
+    twin.config = Widened(twin.config);
     // LongRoPE has factors for the twin's own heads.
     if (twin.config.contains("rope_scaling") &&
         twin.config["rope_scaling"].contains("short_factor")) {
@@ -92,11 +90,16 @@ TEST(CudaFamilyRefusalsTest, NameWhatTheGpuLacks) {
 
 // A layer whose weights have larger blocks of scales may be divided by more heads than another.
 TEST(CudaFamilyRefusalsTest, LayersOfUnequalKvHeads) {
-  EXPECT_TRUE(CheckKvHeads({2, 2, 2}).ok());
-  const absl::Status status = CheckKvHeads({2, 1, 2});
+  ModelConfig config;
+  config.layers.resize(3);
+  EXPECT_TRUE(CheckKvHeads(config, {2, 2, 2}).ok());
+  const absl::Status status = CheckKvHeads(config, {2, 1, 2});
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("has 1 kv heads of layer 1, but 2 of layer 2"));
+  // Heads of states are as many as they are.
+  config.layers[1].attention = GatedDelta{};
+  EXPECT_TRUE(CheckKvHeads(config, {2, 1, 2}).ok());
 }
 
 }  // namespace

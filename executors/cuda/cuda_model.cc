@@ -341,14 +341,10 @@ void Describe(const Loading& loading) {
   info.takes_masks = true;
   info.takes_late_masks = true;
   info.weight_bytes = 0;
-  for (StateGroup& group : info.limits.state.groups) std::get<PagedState>(group).block_bytes = 0;
   for (const auto& rank : loading.ranks) {
     info.weight_bytes += static_cast<int64_t>(rank->weights.bytes());
-    for (int group = 0; group < info.limits.state.num_groups(); ++group) {
-      std::get<PagedState>(info.limits.state.groups[group]).block_bytes +=
-          rank->kv.state.layout.Paged(group)->block_bytes;
-    }
   }
+  info.limits.state = Together(loading.limits.state, loading.size());
   if (loading.device.kv_cache_fp8 && !weights.has_kv_scales) {
     kLog.Warning("kv_cache_dtype is fp8 and the model has no k_scale and v_scale: 1 is taken");
   }
@@ -387,7 +383,8 @@ absl::StatusOr<MemoryPlan> PlanCudaMemory(const OpenedModel& model, const CudaSp
   MILLRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> placed,
                             LoadModel(config, loading.limits.max_model_len, placer));
   MILLRACE_ASSIGN_OR_RETURN(MemoryPlan plan, PlanOf(loading, *placed, placer));
-  for (int64_t* const part : {&plan.weights, &plan.activations, &plan.workspaces, &plan.graphs}) {
+  for (int64_t* const part : {&plan.weights, &plan.activations, &plan.workspaces, &plan.graphs,
+                              &plan.use.checkpoint_bytes}) {
     *part *= sharers;
   }
   plan.state = Together(plan.state, sharers);

@@ -90,6 +90,44 @@ TEST(CudaOpsTest, RefusesWidthsThatItsKernelsDoNotTake) {
               HasSubstr("vocabulary size is 300000; allowed on the GPU: up to 262144"));
 }
 
+TEST(CudaOpsTest, RefusesRecurrentLayersThatItsKernelsDoNotTake) {
+  const auto message = [](const ModelConfig& shape, int width = 4) {
+    ShapesPlacer placer(shape, kernels::Type::kBf16);
+    placer.convolution_width = width;
+    const auto model = LoadModel(shape, shape.context_length, placer);
+    CheckOk(model.status());
+    CudaStepInput step;
+    step.rows = 1;
+    step.tokens = step.max_row_tokens = step.wanted = 3;
+    const StepBuffers buffers{.max_logit_rows = 256};
+    return std::string(ActivationBytes(**model, ContextOf(placer.weights, buffers, shape), step)
+                           .status()
+                           .message());
+  };
+  const GatedDelta runs{.key_heads = 16, .value_heads = 64, .key_size = 128, .value_size = 128};
+  const auto of_delta = [&](auto change) {
+    GatedDelta delta = runs;
+    change(delta);
+    return message(ShapeWithStates(1024, 512, delta));
+  };
+  EXPECT_EQ(of_delta([](GatedDelta&) {}), "");
+  EXPECT_THAT(of_delta([](GatedDelta& delta) { delta.key_size = 64; }),
+              HasSubstr("linear_key_head_dim is 64; allowed on the GPU: 128"));
+  EXPECT_THAT(of_delta([](GatedDelta& delta) { delta.value_size = 256; }),
+              HasSubstr("linear_value_head_dim is 256; allowed on the GPU: 128"));
+  EXPECT_THAT(
+      of_delta([](GatedDelta& delta) { delta.key_heads = 8; }),
+      HasSubstr("number of value heads for each key head is 8; allowed on the GPU: up to 4"));
+  EXPECT_THAT(of_delta([](GatedDelta& delta) { delta.value_heads = delta.key_heads = 80; }),
+              HasSubstr("number of a rank's value heads is 80; allowed on the GPU: up to 64"));
+  EXPECT_THAT(message(ShapeWithStates(1024, 512, runs), 3),
+              HasSubstr("linear_conv_kernel_dim is 3; allowed on the GPU: 4"));
+  ModelConfig convolves = ShapeWithStates(1024, 512, runs);
+  convolves.layers[2].attention = ShortConvolution{.channels = 1024, .width = 3};
+  EXPECT_THAT(message(convolves),
+              HasSubstr("layer 2 has a short convolution, which the GPU does not compute"));
+}
+
 TEST(CudaOpsTest, RefusesEncoders) {
   ModelConfig config = Shape(256, 512, 4, 4, 64, 1000);
   config.architecture = "bert";

@@ -28,47 +28,69 @@
 #include "kernels/gemm/linear.h"
 #include "kernels/moe/combine.h"
 #include "kernels/norm/rms_norm.h"
+#include "kernels/recurrent/delta_types.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
 
-// The paged cache of all layers. Each group of layers has a pool of its own, in which a layer's
-// blocks lie together: those of the group's layer i begin at data + i * layer_bytes.
+// The state of all sequences. Each group of layers has a pool of its own. In that of a paged group
+// a layer's blocks lie together: those of the group's layer i begin at data + i * layer_bytes. A
+// group of slots has [place][layer of the group], a place's layers in one piece: first the slots,
+// then the place of padding rows, whose slot has that number, and then the checkpoints.
 struct KvArena {
   struct Pool {
     uint8_t* data = nullptr;
+    int64_t place_bytes = 0;  // of one layer's block, or of a place
     int64_t layer_bytes = 0;
-    int layers = 0;
+    int layers = 0;  // one of a group of slots
   };
   kernels::Type type = kernels::Type::kBf16;
   int64_t block_elements = 0;  // of one layer
   int block_size = 0;
   int kv_heads = 0;
   int head_size = 0;
-  ModelState state;         // of paged groups
+  int32_t slots = 0;  // without the padding rows'
+  ModelState state;
   std::vector<Pool> pools;  // by group
 
   int64_t element_bytes() const { return type == kernels::Type::kBf16 ? 2 : 1; }
   // Returns the bytes of one layer's block.
   int64_t block_bytes() const { return block_elements * element_bytes(); }
 
-  // Returns the bytes of so many blocks of each group, and of one more for padding rows.
-  int64_t Bytes(absl::Span<const int32_t> num_blocks) const {
-    return BytesOfBlocks(state.layout, num_blocks) + BytesOfABlockEach(state.layout);
+  // Returns how many blocks a group's pool has, of `num_blocks` and one for padding rows; of a
+  // group of slots, how many places, `num_blocks` being checkpoints.
+  int64_t Places(int group, int32_t num_blocks) const {
+    return int64_t{num_blocks} + 1 + (state.layout.Paged(group) == nullptr ? slots : 0);
   }
-  // Places the pools, of so many blocks, in memory of Bytes bytes.
+  // Returns the bytes of the pools, of so many blocks or checkpoints of each group.
+  int64_t Bytes(absl::Span<const int32_t> num_blocks) const {
+    int64_t bytes = 0;
+    for (size_t group = 0; group < pools.size(); ++group) {
+      const Pool& pool = pools[group];
+      bytes += pool.layers * Places(static_cast<int>(group), num_blocks[group]) * pool.place_bytes;
+    }
+    return bytes;
+  }
+  // Places the pools in memory of Bytes bytes.
   void Place(absl::Span<const int32_t> num_blocks, uint8_t* memory) {
     for (size_t group = 0; group < pools.size(); ++group) {
       Pool& pool = pools[group];
       pool.data = memory;
-      pool.layer_bytes = (num_blocks[group] + int64_t{1}) * block_bytes();
+      pool.layer_bytes = Places(static_cast<int>(group), num_blocks[group]) * pool.place_bytes;
       memory += pool.layers * pool.layer_bytes;
     }
   }
+  // Returns where a layer's blocks begin.
   uint8_t* LayerData(int32_t layer) const {
     const LayerPlacement& placement = state.placements[layer];
     const Pool& pool = pools[placement.group];
     return pool.data + placement.index * pool.layer_bytes;
+  }
+  // Returns where a recurrent layer's state at slot 0 begins. Those of other slots follow at
+  // distances of place_bytes.
+  uint8_t* StateData(int32_t layer) const {
+    const LayerPlacement& placement = state.placements[layer];
+    return pools[placement.group].data + placement.offset;
   }
 };
 
@@ -169,7 +191,7 @@ struct CudaProduct;
 // The ops of a decoder as launches of kernels/. An object for a dry run counts the memory and the
 // bytes of a step, launches nothing and touches no memory. After a failure nothing is launched
 // until TakeStatus.
-class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps {
+class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps, public RecurrentOps {
  public:
   // For steps. Activations are placed in `memory`, of `bytes` bytes.
   CudaOps(const CudaOpsContext& context, uint8_t* memory, size_t bytes, cudaStream_t stream)
@@ -210,6 +232,11 @@ class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps {
                    Qkv qkv) override;
   LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
                         Consumers consumers) override;
+  LinearInput GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                         const GatedDeltaWeights& weights, const LinearInput& x,
+                         Consumers consumers) override;
+  LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
+                               const LinearInput& in, Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, some rows at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;
@@ -322,6 +349,16 @@ class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps {
 
   void CheckHiddenSize(int size);
   void CheckAttention(const AttentionSpec& spec);
+  void CheckDelta(const GatedDeltaSpec& spec, const GatedDeltaWeights& weights);
+  // The memory between a gated delta rule's linears and its norm.
+  struct DeltaMemory;
+  // Computes the operands of the rule, out of the products of the layer's linears.
+  void MakeDeltaOperands(int32_t layer, const GatedDeltaSpec& spec, const CudaProduct& qkvz,
+                         const CudaProduct& beta_alpha, const DeltaMemory& memory);
+  // Computes the rule. The outputs take the place of the values.
+  void RunDelta(int32_t layer, const GatedDeltaSpec& spec, const DeltaMemory& memory);
+  // A recurrent layer's states. A dry run has none.
+  kernels::RecurrentState StatesOf(int32_t layer) const;
   // `bytes`: of each kernel that `launch` launches.
   template <typename Launch>
   void Run(std::string_view op, std::initializer_list<int64_t> bytes, const Launch& launch);

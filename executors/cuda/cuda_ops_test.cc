@@ -44,6 +44,34 @@ TEST(CudaOpsTest, TheBytesOfADecodingStep) {
   }
 }
 
+// Qwen3.5-27B's gated delta rules: a decoding row reads each state once.
+TEST(CudaOpsTest, TheBytesOfStates) {
+  const GatedDelta delta{.key_heads = 16, .value_heads = 48, .key_size = 128, .value_size = 128};
+  const ModelConfig with = ShapeWithStates(5120, 17408, delta);
+  ModelConfig without = with;
+  without.layers.resize(1);
+  const auto kernels_of = [](const ModelConfig& shape, int rows) {
+    ShapesPlacer placer(shape, kernels::Type::kBf16);
+    const auto model = LoadModel(shape, shape.context_length, placer);
+    CheckOk(model.status());
+    const StepBuffers buffers{.max_logit_rows = 256};
+    return DecodeBytes(**model, ContextOf(placer.weights, buffers, shape), rows, 0);
+  };
+  const auto sum = [](const std::vector<int64_t>& kernels) {
+    return std::accumulate(kernels.begin(), kernels.end(), 0.0);
+  };
+  const double weights = 2 * 2.0 * 5120 * (16384 + 96 + 6144 + 3 * 17408);
+  const double state = 2 * 48.0 * 128 * 128 * 4;
+  for (const int rows : {1, 64}) {
+    const std::vector<int64_t> all = kernels_of(with, rows);
+    const std::vector<int64_t> one = kernels_of(without, rows);
+    // Of each layer four linears, inputs, the rule, two norms and the gated one, and the gate.
+    EXPECT_EQ(all.size(), one.size() + 2 * (5 + 2 + 3));
+    EXPECT_GT(sum(all) - sum(one), weights + rows * state);
+    EXPECT_LT(sum(all) - sum(one), weights + rows * (state + 2e6)) << "activations";
+  }
+}
+
 // A step reads the weights of the experts that it touches: as many as were counted, or are
 // expected.
 TEST(CudaOpsTest, TheBytesOfTouchedExperts) {
@@ -174,6 +202,25 @@ TEST(CudaOpsTest, NoStepOfAMixtureTakesMoreThanTheDryRun) {
     for (const int most : {40, 64, 100, 128, 300}) {
       SCOPED_TRACE(StrCat(experts, " experts, up to ", most, " tokens"));
       ExpectLargestOfAllSteps(shape, **model, placer.weights, LimitsOf(8, most, 1000));
+    }
+  }
+}
+
+// Rows of more than one token take the factors of a gated delta rule's blocks, too.
+TEST(CudaOpsTest, NoStepOfStatesTakesMoreThanTheDryRun) {
+  for (const auto& [key_heads, value_heads] : {std::pair(16, 16), {16, 48}, {2, 4}}) {
+    const ModelConfig shape = ShapeWithStates(
+        2048, 768,
+        {.key_heads = key_heads, .value_heads = value_heads, .key_size = 128, .value_size = 128});
+    for (const kernels::Type type : {kernels::Type::kBf16, kernels::Type::kFp8}) {
+      ShapesPlacer placer(shape, type);
+      const auto model = LoadModel(shape, shape.context_length, placer);
+      CheckOk(model.status());
+      for (const int most : {64, 300, 1500}) {
+        SCOPED_TRACE(StrCat(value_heads, " value heads, up to ", most, " tokens"));
+        ExpectLargestOfAllSteps(shape, **model, placer.weights,
+                                LimitsOf(std::min(most, 300), most, 1000));
+      }
     }
   }
 }

@@ -205,5 +205,24 @@ TEST(CudaSteadyTest, NoCallOfGroupsWaitsOrTakesMemory) {
   EXPECT_EQ(calls.at("cuGraphLaunch"), steps);
 }
 
+// Nor does one where layers have states at slots.
+TEST(CudaSteadyTest, NoCallOfStatesWaitsOrTakesMemory) {
+  CallCounter& counter = CallCounter::Get();
+  FamilyTwin twin = FamilyTwinOf("qwen3_5");
+  twin.config = Widened(twin.config);
+  const std::string path = ::testing::TempDir() + "/cuda_steady_states_" + std::to_string(getpid());
+  WriteTwinFolder(twin, path);
+  const std::unique_ptr<Executor> executor = Load(path, Device());
+  ASSERT_TRUE(executor->info().limits.has_slots());
+  ExecutorDriver driver(*executor);
+  RunSteps(driver, kTwinVocabulary);
+  RunSteps(driver, kTwinVocabulary);
+  counter.Reset();
+  const int steps = RunSteps(driver, kTwinVocabulary);
+  const std::map<std::string, int> calls = counter.calls();
+  EXPECT_EQ(Forbidden(calls), (std::map<std::string, int>{}));
+  EXPECT_EQ(calls.at("cuGraphLaunch"), steps);
+}
+
 }  // namespace
 }  // namespace millrace::cuda

@@ -31,10 +31,14 @@ inline double Tolerance(const std::string& twin) {
   return 0.32;
 }
 
-// Returns the twin with heads of 64, which the GPU's attention requires. It has four times as many
-// rotary pairs, so each of LongRoPE's factors is repeated four times.
+// Returns the twin with heads of 64, which the GPU's attention requires, and of 128 in gated delta
+// rules. It has four times as many rotary pairs, so each of LongRoPE's factors is repeated four
+// times.
 inline Json Widened(Json config) {
   config["hidden_size"] = 256;
+  for (const char* head : {"linear_key_head_dim", "linear_value_head_dim"}) {
+    if (config.contains(head)) config[head] = 128;
+  }
   if (config.contains("head_dim") && config["head_dim"].is_number()) config["head_dim"] = 64;
   return config;
 }

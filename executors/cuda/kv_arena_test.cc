@@ -4,14 +4,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "executors/cuda/cuda_model.h"
 #include "executors/cuda/model_memory.h"
 #include "executors/cuda/op_shapes_test_util.h"
 #include "executors/executor_driver_test_util.h"
+#include "executors/models/model_state.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/recurrent/delta_types.h"
 
 namespace millrace::cuda {
 namespace {
@@ -75,6 +79,73 @@ TEST(KvArenaTest, WithoutShorterWindowsThereIsOnePool) {
   for (int32_t layer = 0; layer < 3; ++layer) {
     EXPECT_EQ(kv.LayerData(layer), memory + layer * 10 * kBlockBytes);
   }
+}
+
+// Two gated delta rules behind a layer of attention, with 4 value heads of 2 key heads.
+ModelConfig WithStates() {
+  ModelConfig config = ShapeWithStates(
+      256, 512, {.key_heads = 2, .value_heads = 4, .key_size = 128, .value_size = 128});
+  config.layers[0] = Shape(256, 512, 4, 2, 64, 1000).layers[0];
+  return config;
+}
+
+// The states of a place are in one piece. Behind the slots lies the place of padding rows, and then
+// checkpoints.
+TEST(KvArenaTest, StatesOfAPlaceLieTogether) {
+  const ModelConfig config = WithStates();
+  ShapesPlacer placer(config, kernels::Type::kBf16);
+  const auto model = LoadModel(config, kMaxModelLen, placer);
+  CheckOk(model.status());
+  KvArena kv = DescribeKv(config, **model, DeviceWith(0), kMaxModelLen);
+  constexpr int64_t kLayer = 4 * kernels::StateFloats({.key_heads = 2, .value_heads = 4});
+  ASSERT_EQ(kv.state.layout.num_groups(), 2);
+  EXPECT_EQ(kv.state.layout.Paged(0)->block_bytes, kBlockBytes);
+  EXPECT_EQ(kv.state.layout.SlotBytes(), 2 * kLayer);
+  EXPECT_EQ(kv.pools[1].place_bytes, 2 * kLayer);
+  const std::vector<int32_t> blocks = {10, 3};
+  EXPECT_EQ(kv.Bytes(blocks), 11 * kBlockBytes + (4 + 1 + 3) * 2 * kLayer);
+  uint8_t* const memory = reinterpret_cast<uint8_t*>(4096);
+  kv.Place(blocks, memory);
+  EXPECT_EQ(kv.LayerData(0), memory);
+  EXPECT_EQ(kv.StateData(1), memory + 11 * kBlockBytes);
+  EXPECT_EQ(kv.StateData(2), kv.StateData(1) + kLayer);
+}
+
+// The state that a model states is what the kernels lay out.
+TEST(KvArenaTest, StatesAreThoseOfTheKernels) {
+  const int tokens = CudaPages(16, false, kMaxModelLen).delta_tokens;
+  EXPECT_EQ(tokens, kernels::kDeltaBlockTokens);
+  for (const auto& [key_heads, value_heads] :
+       std::vector<std::pair<int, int>>{{1, 1}, {1, 3}, {2, 4}, {16, 16}, {16, 48}, {16, 64}}) {
+    const GatedDelta delta{.key_heads = key_heads,
+                           .value_heads = value_heads,
+                           .key_size = kernels::kDeltaHeadSize,
+                           .value_size = kernels::kDeltaHeadSize};
+    EXPECT_EQ(GatedDeltaState(delta, tokens).bytes(),
+              4 * kernels::StateFloats({.key_heads = key_heads, .value_heads = value_heads}));
+  }
+}
+
+TEST(KvArenaTest, StatesAndCheckpointsFitTheMemory) {
+  const ModelConfig config = WithStates();
+  ShapesPlacer placer(config, kernels::Type::kBf16);
+  const auto model = LoadModel(config, kMaxModelLen, placer);
+  CheckOk(model.status());
+  const KvArena kv = DescribeKv(config, **model, DeviceWith(0), kMaxModelLen);
+  const int64_t slot = kv.state.layout.SlotBytes();
+  StepLimits limits{};
+  limits.max_num_seqs = 4;
+  limits.max_num_batched_tokens = 64;
+  limits.max_model_len = kMaxModelLen;
+  limits.state = kv.state.layout;
+  CudaSpec device = DeviceWith(5 * slot + 101 * kBlockBytes);
+  device.state_cache_memory = 4 * slot - 1;  // beside it
+  const auto count = [&] { return CountBlocks(device, limits, kv, 0, 1); };
+  EXPECT_EQ(*count(), (std::vector<int32_t>{100, 3}));
+  device.kv_cache_memory = 5 * slot + 2 * kBlockBytes - 1;
+  EXPECT_THAT(std::string(count().status().message()),
+              HasSubstr(StrCat("needed: at least two blocks of ", kBlockBytes, ", and 5 states of ",
+                               slot)));
 }
 
 TEST(KvArenaTest, BlocksOfGroupsFitTheMemory) {

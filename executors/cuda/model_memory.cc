@@ -31,12 +31,28 @@ constexpr int64_t kGraphLayerBytes = int64_t{12} << 10;
 // Code and tables of the kernels that a model loads besides the context.
 constexpr int64_t kKernelBytes = int64_t{48} << 20;
 
+// Returns the layers of softmax attention, at least one.
+std::vector<const SoftmaxAttention*> SoftmaxLayers(const ModelConfig& config) {
+  std::vector<const SoftmaxAttention*> layers;
+  for (const LayerConfig& layer : config.layers) {
+    if (const SoftmaxAttention* softmax = layer.FindSoftmax()) layers.push_back(softmax);
+  }
+  return layers;
+}
+
 // The rotation of the first layer that has one, or nullptr. Ops refuse layers with another.
 const RopeConfig* FirstRope(const ModelConfig& config) {
-  for (const LayerConfig& layer : config.layers) {
-    if (layer.softmax().rope.has_value()) return &*layer.softmax().rope;
+  for (const SoftmaxAttention* softmax : SoftmaxLayers(config)) {
+    if (softmax->rope.has_value()) return &*softmax->rope;
   }
   return nullptr;
+}
+
+StateUse UseOf(const StepLimits& limits, const CudaSpec& device) {
+  return {.max_num_seqs = limits.max_num_seqs,
+          .max_num_batched_tokens = limits.max_num_batched_tokens,
+          .max_model_len = limits.max_model_len,
+          .checkpoint_bytes = limits.has_slots() ? device.state_cache_memory : 0};
 }
 
 // Returns the bytes that the device's share leaves to others; none where the KV cache has a size.
@@ -85,8 +101,8 @@ AttentionSizes AttentionSizesOf(const Model& model, const ModelConfig& config,
   AttentionSpec spec;
   spec.num_heads = model.heads();
   spec.num_kv_heads = model.kv_heads();
-  const int head_size = config.layers[0].softmax().head_size;  // SharedHeadShape
-  spec.window = context.attention_plans[0].window;  // what is taken does not depend on it
+  const int head_size = SoftmaxLayers(config)[0]->head_size;  // SharedHeadShape
+  spec.window = context.attention_plans[0].window;            // what is taken does not depend on it
   AttentionSizes sizes;
   for (const CudaStepInput& input : StepsToMeasure(model, limits, *context.weights)) {
     const kernels::AttentionStep step = AttentionStepOf(input, context, spec);
@@ -99,15 +115,19 @@ AttentionSizes AttentionSizesOf(const Model& model, const ModelConfig& config,
 }
 
 // Refuses a division of `bytes` that has no blocks but those of padding.
-absl::Status CheckBlocks(const CudaSpec& device, int64_t bytes, int64_t block_bytes,
+absl::Status CheckBlocks(const CudaSpec& device, int64_t bytes, const StateLayout& layout,
                          absl::Span<const int32_t> blocks) {
   if (blocks[0] >= 1) return absl::OkStatus();  // or no group has any
+  const std::string states = layout.has_slots()
+                                 ? StrCat(", and ", device.max_num_seqs + 1, " states of ",
+                                          layout.SlotBytes(), " (max_num_seqs, and one)")
+                                 : "";
   return absl::InvalidArgumentError(
       StrCat(device.kv_cache_memory == 0
                  ? StrCat("gpu_memory_utilization is ", device.gpu_memory_utilization,
                           ", which leaves ", bytes, " bytes for the KV cache")
                  : StrCat("kv_cache_memory is ", bytes, " bytes"),
-             ", needed: at least two blocks of ", block_bytes));
+             ", needed: at least two blocks of ", BytesOfABlockEach(layout), states));
 }
 
 // The choices of kernels by which steps of so many tokens differ in more than their tokens.
@@ -159,7 +179,7 @@ CudaOpsContext DescribeContext(const ModelConfig& config, int max_model_len,
   context.vocab_size = config.vocab_size;
   if (const RopeConfig* rope = FirstRope(config)) context.rope = RopeSpecOf(*rope, max_model_len);
   std::set<int32_t> windows;
-  for (const LayerConfig& layer : config.layers) windows.insert(layer.softmax().window);
+  for (const SoftmaxAttention* softmax : SoftmaxLayers(config)) windows.insert(softmax->window);
   for (const int32_t window : windows) {
     context.attention_plans.push_back({.window = window, .memory = nullptr});
   }
@@ -205,12 +225,16 @@ absl::Status MakeRoutingMemory(CudaModel& m, CudaOpsContext& context) {
   return absl::OkStatus();
 }
 
-absl::Status CheckKvHeads(absl::Span<const int32_t> kv_heads) {
-  const auto [least, most] = std::minmax_element(kv_heads.begin(), kv_heads.end());
-  if (*least == *most) return absl::OkStatus();
+absl::Status CheckKvHeads(const ModelConfig& config, absl::Span<const int32_t> state_heads) {
+  std::vector<std::pair<int32_t, size_t>> heads;  // of layers
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    if (config.layers[i].FindSoftmax() != nullptr) heads.emplace_back(state_heads[i], i);
+  }
+  const auto [least, most] = std::minmax_element(heads.begin(), heads.end());
+  if (least->first == most->first) return absl::OkStatus();
   return absl::UnimplementedError(
-      StrCat("a rank has ", *least, " kv heads of layer ", least - kv_heads.begin(), ", but ",
-             *most, " of layer ", most - kv_heads.begin(),
+      StrCat("a rank has ", least->first, " kv heads of layer ", least->second, ", but ",
+             most->first, " of layer ", most->second,
              ", since their weights are divided by blocks of unequal sizes; allowed on the GPU: as "
              "many of every layer (try a smaller tensor_parallel_size)"));
 }
@@ -222,11 +246,18 @@ KvArena DescribeKv(const ModelConfig& config, const Model& model, const CudaSpec
   kv.type = device.kv_cache_fp8 ? kernels::Type::kFp8 : kernels::Type::kBf16;
   kv.block_size = device.block_size;
   kv.kv_heads = model.kv_heads();
-  kv.head_size = config.layers[0].softmax().head_size;  // SharedHeadShape
+  kv.head_size = SoftmaxLayers(config)[0]->head_size;  // SharedHeadShape
   kv.block_elements = kv.kv_heads * pages.HeadBytes(kv.head_size) / kv.element_bytes();
+  kv.slots = device.max_num_seqs;
   kv.state = StateOf(config, model.layer_state_heads(), pages);
   kv.pools.resize(kv.state.layout.num_groups());
   for (const LayerPlacement& placement : kv.state.placements) ++kv.pools[placement.group].layers;
+  for (int group = 0; group < kv.state.layout.num_groups(); ++group) {
+    KvArena::Pool& pool = kv.pools[group];
+    const bool paged = kv.state.layout.Paged(group) != nullptr;
+    pool.place_bytes = paged ? kv.block_bytes() : kv.state.layout.MoveBytes(group);
+    if (!paged) pool.layers = 1;
+  }
   return kv;
 }
 
@@ -281,21 +312,19 @@ int64_t GraphBytes(size_t layers, const StepLimits& limits, const CudaSpec& devi
 absl::StatusOr<std::vector<int32_t>> CountBlocks(const CudaSpec& device, const StepLimits& limits,
                                                  const KvArena& kv, int64_t graph_bytes,
                                                  int sharers) {
-  const int64_t block_bytes = BytesOfABlockEach(kv.state.layout);
+  const StateLayout& layout = kv.state.layout;
+  const StateUse use = UseOf(limits, device);
   int64_t bytes = device.kv_cache_memory;
   if (bytes == 0) {
     MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
     bytes = static_cast<int64_t>(memory.free) - static_cast<int64_t>(KeptFree(device, memory)) -
             sharers * graph_bytes;
-    bytes /= sharers;
+    bytes = bytes / sharers - use.checkpoint_bytes;
   }
-  // One of each group is the padding block.
+  // One of each group is that of padding rows.
   std::vector<int32_t> blocks =
-      DivideState(kv.state.layout, bytes - block_bytes,
-                  {.max_num_seqs = limits.max_num_seqs,
-                   .max_num_batched_tokens = limits.max_num_batched_tokens,
-                   .max_model_len = limits.max_model_len});
-  MILLRACE_RETURN_IF_ERROR(CheckBlocks(device, bytes, block_bytes, blocks));
+      DivideState(layout, bytes - BytesOfABlockEach(layout) - layout.SlotBytes(), use);
+  MILLRACE_RETURN_IF_ERROR(CheckBlocks(device, bytes, layout, blocks));
   return blocks;
 }
 
@@ -308,7 +337,7 @@ absl::StatusOr<MemoryPlan> PlanRank(const RankToPlan& rank) {
       DescribeContext(rank.config, limits.max_model_len, shapes, buffers);
   MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
                             MostActivationBytes(rank.model, limits, context));
-  MILLRACE_RETURN_IF_ERROR(CheckKvHeads(rank.model.layer_state_heads()));
+  MILLRACE_RETURN_IF_ERROR(CheckKvHeads(rank.config, rank.model.layer_state_heads()));
   limits.state =
       DescribeKv(rank.config, rank.model, rank.device, limits.max_model_len).state.layout;
   const AttentionSizes attention = AttentionSizesOf(rank.model, rank.config, limits, context);
@@ -323,14 +352,11 @@ absl::StatusOr<MemoryPlan> PlanRank(const RankToPlan& rank) {
                   .workspaces = static_cast<int64_t>(workspaces),
                   .graphs = GraphBytes(rank.config.layers.size(), limits, rank.device),
                   .state = limits.state,
-                  .use = {.max_num_seqs = limits.max_num_seqs,
-                          .max_num_batched_tokens = limits.max_num_batched_tokens,
-                          .max_model_len = limits.max_model_len},
-                  .spare_blocks = 1};  // the padding block
+                  .use = UseOf(limits, rank.device),
+                  .spare_blocks = 1};  // of padding rows
   if (const int64_t bytes = rank.device.kv_cache_memory; bytes != 0) {
     plan.num_blocks = plan.Divide(bytes);
-    MILLRACE_RETURN_IF_ERROR(
-        CheckBlocks(rank.device, bytes, BytesOfABlockEach(plan.state), plan.num_blocks));
+    MILLRACE_RETURN_IF_ERROR(CheckBlocks(rank.device, bytes, plan.state, plan.num_blocks));
   }
   return plan;
 }
@@ -338,7 +364,8 @@ absl::StatusOr<MemoryPlan> PlanRank(const RankToPlan& rank) {
 absl::Status CheckMemory(const CudaSpec& device, const MemoryPlan& of_rank, int sharers) {
   MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
   const bool is_share = device.kv_cache_memory == 0;
-  const size_t cache = sharers * (is_share ? of_rank.LeastStateBytes() : device.kv_cache_memory);
+  const size_t cache = sharers * ((is_share ? of_rank.LeastStateBytes() : device.kv_cache_memory) +
+                                  of_rank.use.checkpoint_bytes);
   const size_t weights = sharers * of_rank.weights;
   const size_t activations = sharers * of_rank.activations;
   const size_t workspaces = sharers * of_rank.workspaces;

@@ -25,11 +25,11 @@ absl::Status MakeRoutingMemory(CudaModel& m, CudaOpsContext& context);
 absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOpsContext& context);
 absl::Status MakeKv(const CudaSpec& device, CudaModel& m);
 
-// Returns Unimplemented unless all layers have as many kv heads on a rank, of which it has
-// `kv_heads`, by layer: all pages of the cache are of one size.
-absl::Status CheckKvHeads(absl::Span<const int32_t> kv_heads);
+// Returns Unimplemented unless all layers with pages have as many kv heads on a rank, of which it
+// has `state_heads` (Model::layer_state_heads): all pages of the cache are of one size.
+absl::Status CheckKvHeads(const ModelConfig& config, absl::Span<const int32_t> state_heads);
 
-// Returns the arena of the model's KV cache, for sequences of up to `max_model_len` positions,
+// Returns the arena of the model's state, for sequences of up to `max_model_len` positions,
 // without its memory. Wants CheckKvHeads.
 KvArena DescribeKv(const ModelConfig& config, const Model& model, const CudaSpec& device,
                    int32_t max_model_len);
@@ -71,8 +71,8 @@ absl::Status CheckMemory(const CudaSpec& device, const MemoryPlan& of_rank, int 
 // layers and sizes.
 int64_t GraphBytes(size_t layers, const StepLimits& limits, const CudaSpec& device);
 
-// Returns how many blocks of each group each of `sharers` ranks on the current device has memory
-// for, beside `graph_bytes` each.
+// Returns how many blocks, or checkpoints, of each group each of `sharers` ranks on the current
+// device has memory for, beside `graph_bytes` each.
 absl::StatusOr<std::vector<int32_t>> CountBlocks(const CudaSpec& device, const StepLimits& limits,
                                                  const KvArena& kv, int64_t graph_bytes,
                                                  int sharers);

@@ -1,16 +1,22 @@
 // Tests, without a GPU, the plan of the memory that a model takes of one.
 #include "executors/cuda/model_memory.h"
 
+#include <unistd.h>
+
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <utility>
 
 #include "base/strings.h"
 #include "executors/cuda/cuda_model.h"
 #include "executors/cuda/cuda_test_util.h"
+#include "executors/cuda/family_twins_test_util.h"
 #include "formats/open_model.h"
+#include "formats/twins/family_twins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/recurrent/delta_types.h"
 
 namespace millrace::cuda {
 namespace {
@@ -39,6 +45,35 @@ TEST(CudaMemoryPlanTest, OneBlockIsThatOfPadding) {
   EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument) << none;
   EXPECT_EQ(none.message(), StrCat("kv_cache_memory is ", 2 * block - 1,
                                    " bytes, needed: at least two blocks of ", block));
+}
+
+// States of all slots and of padding rows come out of the KV cache's memory; checkpoints do not.
+TEST(CudaMemoryPlanTest, StatesAreCounted) {
+  FamilyTwin twin = FamilyTwinOf("qwen3_5");
+  twin.config = Widened(twin.config);
+  const std::string path = StrCat(::testing::TempDir(), "cuda_memory_plan_test_", getpid());
+  WriteTwinFolder(twin, path);
+  auto model = OpenModel(path);
+  std::filesystem::remove_all(path);
+  ASSERT_TRUE(model.ok()) << model.status();
+  for (const int ranks : {1, 2}) {
+    CudaSpec device = Device();
+    device.tensor_parallel_size = ranks;
+    const int64_t slots = device.max_num_seqs + 1;
+    const auto unsized = PlanCudaMemory(*model, device);
+    ASSERT_TRUE(unsized.ok()) << unsized.status();
+    // Three of five layers have 4 value heads of 2 key heads.
+    EXPECT_EQ(unsized->state.SlotBytes(),
+              3 * 4 * kernels::StateFloats({.key_heads = 2 / ranks, .value_heads = 4 / ranks}));
+    device.kv_cache_memory =
+        slots * unsized->state.SlotBytes() + 101 * BytesOfABlockEach(unsized->state);
+    device.state_cache_memory = 7 * unsized->state.SlotBytes();
+    const auto plan = PlanCudaMemory(*model, device);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_THAT(plan->num_blocks, ElementsAre(100, 7));
+    EXPECT_EQ(plan->StateBytes(), device.kv_cache_memory + device.state_cache_memory);
+    EXPECT_EQ(plan->GroupBytes(1), (slots + 7) * plan->state.SlotBytes());
+  }
 }
 
 TEST(CudaMemoryPlanTest, GraphsGrowWithLayersAndSizes) {

@@ -33,15 +33,24 @@ class ShapesPlacer : public DecoderPlacer {
   }
   RankSpec rank() const override { return {}; }
   absl::StatusOr<ScaleBlock> BlockOf(const std::string&) const override { return ScaleBlock{}; }
-  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, const Shard&) override {
+  // Without shares it is a linear of the first layer.
+  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
+                                  const Shard& shard) override {
     const auto is = [&](const char* part) { return names[0].find(part) != std::string::npos; };
-    const SoftmaxAttention& attention = config_.layers[0].softmax();
+    const SoftmaxAttention attention = config_.layers[0].FindSoftmax() != nullptr
+                                           ? config_.layers[0].softmax()
+                                           : SoftmaxAttention{};
     const int heads = attention.heads * attention.head_size;
-    const int rows = names.size() == 3 ? heads + 2 * attention.kv_heads * attention.head_size
-                                       : config_.hidden_size;
-    const int columns = is("ffn_down")      ? config_.layers[0].ffn_size()
-                        : is("attn_output") ? heads
-                                            : config_.hidden_size;
+    int rows = names.size() == 3 ? heads + 2 * attention.kv_heads * attention.head_size
+                                 : config_.hidden_size;
+    int columns = is("ffn_down")      ? config_.layers[0].ffn_size()
+                  : is("attn_output") ? heads
+                                      : config_.hidden_size;
+    if (!shard.rows.empty()) {
+      rows = 0;
+      for (const Share& share : shard.rows) rows += static_cast<int>(share.size);
+    }
+    if (shard.columns.has_value()) columns = static_cast<int>(shard.columns->size);
     return Add(rows, columns, type_);
   }
   absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>&,
@@ -49,6 +58,11 @@ class ShapesPlacer : public DecoderPlacer {
     return Add(2 * static_cast<int>(share.size), config_.hidden_size, type_);
   }
   absl::StatusOr<VectorId> Vector(const std::string&, const Share&) override { return VectorId{0}; }
+  int convolution_width = 4;
+  absl::StatusOr<ConvolutionSpec> Convolution(const std::string&, bool,
+                                              absl::Span<const Share>) override {
+    return ConvolutionSpec{.width = convolution_width, .weights = VectorId{0}};
+  }
   absl::StatusOr<LinearId> Router(const RouterNames&) override {
     const LinearId id = Add(8, config_.hidden_size, kernels::Type::kBf16);
     weights.linears.back().runner = RouterLinear{};
@@ -119,6 +133,13 @@ inline ModelConfig Shape(int hidden, int ffn, int heads, int kv_heads, int head_
   config.norm_epsilon = 1e-5;
   config.vocab_size = vocab;
   config.context_length = 8192;
+  return config;
+}
+
+// The same with two gated delta rules behind a layer of attention.
+inline ModelConfig ShapeWithStates(int hidden, int ffn, const GatedDelta& delta) {
+  ModelConfig config = Shape(hidden, ffn, 16, 4, 256, 1000);
+  for (const int layer : {1, 2}) config.layers[layer].attention = delta;
   return config;
 }
 

@@ -175,8 +175,8 @@ absl::Status RankSteps::CopyBlocks(const StepPlan& plan, const kernels::PackedSt
     const KvArena::Pool& pool = kv.pools[group];
     MILLRACE_RETURN_IF_ERROR(ToStatus(kernels::LaunchCopyBlocks({.arena = pool.data,
                                                                  .layer_stride = pool.layer_bytes,
-                                                                 .block_stride = kv.block_bytes(),
-                                                                 .block_bytes = kv.block_bytes(),
+                                                                 .block_stride = pool.place_bytes,
+                                                                 .block_bytes = pool.place_bytes,
                                                                  .layers = pool.layers,
                                                                  .pairs = pairs,
                                                                  .count = count},

@@ -59,7 +59,9 @@ size_t LayOut(const StepLimits& limits, int64_t logits_share, uint8_t* base, Ste
   layout.Place(&b->arrays.row_slot, rows);
   layout.Place(&b->arrays.wanted_token, tokens);
   layout.Place(&b->arrays.samples, tokens);
-  layout.Place(&b->arrays.block_tables, limits.state.num_groups() * slots * b->arrays.table_stride);
+  // Groups of slots, which have no tables, are the last ones.
+  layout.Place(&b->arrays.block_tables,
+               limits.state.num_paged_groups() * slots * b->arrays.table_stride);
   layout.Place(&b->arrays.sampling, slots);
   layout.Place(&b->arrays.biases, slots * b->arrays.biases_stride);
   layout.Place(&b->arrays.history, slots * b->arrays.history_stride);
@@ -185,6 +187,7 @@ absl::StatusOr<StepBuffers> StepBuffers::Make(const StepLimits& limits, int64_t 
 
 absl::Status StepBuffers::SetPaddingBlocks(const StepLimits& limits) const {
   for (int group = 0; group < limits.state.num_groups(); ++group) {
+    if (limits.state.Paged(group) == nullptr) continue;
     const std::vector<int32_t> blocks(arrays.table_stride, limits.num_blocks[group]);
     int32_t* const table =
         arrays.block_tables + (group * slots + limits.max_num_seqs) * arrays.table_stride;
@@ -279,7 +282,7 @@ size_t StepPacker::MaxWords(const StepLimits& limits) {
                      .rows = slots + kMaxPaddingRows,
                      .host_tokens = limits.max_num_batched_tokens,
                      .wanted = limits.max_num_batched_tokens,
-                     .appends = groups * slots * MaxBlocks(limits),
+                     .appends = limits.state.num_paged_groups() * slots * MaxBlocks(limits),
                      .biases = slots * kMaxBiases,
                      .history = limits.max_model_len,
                      .starts = slots})
@@ -341,8 +344,8 @@ void StepPacker::PackMoves(const StepPlan& plan, int32_t* out) const {
   for (int group = 0; group < limits_.state.num_groups(); ++group) {
     for (const StateMove& move : plan.moves) {
       if (move.group != group) continue;
-      *out++ = move.from.block;
-      *out++ = move.to.block;
+      *out++ = Place(group, move.from.block);
+      *out++ = Place(group, move.to.block);
     }
   }
 }
@@ -351,6 +354,7 @@ void StepPacker::PackAppends(const StepPlan& plan, int32_t* out) {
   for (const StepRow& row : plan.rows) {
     int& num_blocks = slots_[row.slot].num_blocks;
     for (int group = 0; group < limits_.state.num_groups(); ++group) {
+      if (limits_.state.Paged(group) == nullptr) continue;
       int place = num_blocks;
       for (const BlockId block : NewBlocks(plan, row, limits_.state, group)) {
         *out++ = TableRow(group, row.slot);

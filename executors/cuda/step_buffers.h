@@ -52,11 +52,11 @@ struct StepBuffers {
   // Returns how many rows of logits there is memory for.
   static int MaxLogitRows(const StepLimits& limits);
 
-  // Points the padding slot's block tables at the block behind the last of each group, which the
-  // scheduler never allocates. Call once, before the first step.
+  // Points the padding slot's block tables at the block behind the last of each paged group, which
+  // the scheduler never allocates. Call once, before the first step.
   absl::Status SetPaddingBlocks(const StepLimits& limits) const;
 
-  // Returns the block tables of a group of layers.
+  // Returns the block tables of a paged group of layers.
   kernels::BlockTables tables(int group) const {
     return {arrays.block_tables + group * slots * arrays.table_stride, arrays.table_stride};
   }
@@ -174,6 +174,12 @@ class StepPacker {
   // Returns the slot's row of all groups' block tables.
   int32_t TableRow(int group, SlotId slot) const {
     return group * (limits_.max_num_seqs + 1) + slot;
+  }
+  // Returns the number on the device of a block, or of a place of a group of slots: behind the
+  // slots lies that of padding rows.
+  int32_t Place(int group, BlockId block) const {
+    const bool checkpoint = limits_.state.Paged(group) == nullptr && block >= limits_.max_num_seqs;
+    return checkpoint ? block + 1 : block;
   }
   void PackMoves(const StepPlan& plan, int32_t* out) const;
   void PackAppends(const StepPlan& plan, int32_t* out);

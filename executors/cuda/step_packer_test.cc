@@ -313,6 +313,31 @@ TEST_F(GroupedPackerTest, CopiesOfAGroupLieTogether) {
             (Words{3, 4, 1, 2, 5, 6}));
 }
 
+// Groups of slots have no tables. Of their places those behind the slots make room for padding
+// rows.
+TEST(StatePackerTest, CheckpointsLieBehindThePlaceOfPadding) {
+  StepLimits limits = Limits();
+  limits.num_blocks = {16, 3};
+  limits.state = {.block_size = 16, .groups = {PagedState{}, SlotState{.bytes = 64}}};
+  StepPlan plan;
+  plan.tokens = {7};
+  plan.blocks = {10, 11};
+  plan.rows = {{.slot = 3, .start = 0, .num_tokens = 1, .tokens = {0, 1}, .blocks = {0, 2}}};
+  plan.moves = {{.group = 1, .from = {.block = 0}, .to = {.block = kSeqs + 2}},
+                {.group = 0, .from = {.block = 5}, .to = {.block = 6}},
+                {.group = 1, .from = {.block = kSeqs}, .to = {.block = kSeqs - 1}}};
+  std::vector<int32_t> words(StepPacker::MaxWords(limits), kLeft);
+  StepPacker packer(limits);
+  const PackedPlan packed = packer.Pack(plan, SizeOf(plan), {words.data(), words.data(), 0});
+  const StepLayout at(packed.step.counts);
+  const auto take = [&](int64_t first, int64_t count) {
+    return std::vector<int32_t>(words.begin() + first, words.begin() + first + count);
+  };
+  EXPECT_EQ(take(at.copies, 6), (std::vector<int32_t>{5, 6, 0, kSeqs + 3, kSeqs + 1, kSeqs - 1}));
+  ASSERT_EQ(packed.step.counts.appends, 2);
+  EXPECT_EQ(take(at.appends, 6), (std::vector<int32_t>{3, 0, 10, 3, 1, 11}));
+}
+
 // Every slot may fork, and have all its blocks sent, in both groups at once.
 TEST_F(GroupedPackerTest, TheLargestPlanFits) {
   const StepLayout one({.appends = kSeqs * kStride});

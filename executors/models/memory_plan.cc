@@ -6,8 +6,7 @@
 namespace millrace {
 
 std::vector<int32_t> MemoryPlan::Divide(int64_t bytes) const {
-  std::vector<int32_t> blocks =
-      DivideState(state, bytes - spare_blocks * BytesOfABlockEach(state), use);
+  std::vector<int32_t> blocks = DivideState(state, bytes - SpareBytes(), use);
   if (most_blocks.has_value()) {
     for (int32_t& of_group : blocks) of_group = std::min(of_group, *most_blocks);
   }
@@ -17,7 +16,8 @@ std::vector<int32_t> MemoryPlan::Divide(int64_t bytes) const {
 int64_t MemoryPlan::GroupBytes(int group) const {
   const PagedState* const pages = state.Paged(group);
   return pages != nullptr ? pages->block_bytes * (int64_t{num_blocks[group]} + spare_blocks)
-                          : std::get<SlotState>(state.groups[group]).bytes * use.max_num_seqs +
+                          : std::get<SlotState>(state.groups[group]).bytes *
+                                    (int64_t{use.max_num_seqs} + spare_blocks) +
                                 CheckpointBytes(group);
 }
 
@@ -33,13 +33,16 @@ int64_t MemoryPlan::StateBytes() const {
 }
 
 int64_t MemoryPlan::MostStateBytes() const {
-  const int64_t spare = spare_blocks * BytesOfABlockEach(state);
-  return spare + (most_blocks.has_value() ? *most_blocks * BytesOfABlockEach(state)
-                                          : millrace::MostStateBytes(state, use));
+  return SpareBytes() + (most_blocks.has_value() ? *most_blocks * BytesOfABlockEach(state)
+                                                 : millrace::MostStateBytes(state, use));
 }
 
 int64_t MemoryPlan::LeastStateBytes() const {
-  return (1 + spare_blocks) * BytesOfABlockEach(state) + state.SlotBytes() * use.max_num_seqs;
+  return SpareBytes() + BytesOfABlockEach(state) + state.SlotBytes() * use.max_num_seqs;
+}
+
+int64_t MemoryPlan::SpareBytes() const {
+  return spare_blocks * (BytesOfABlockEach(state) + state.SlotBytes());
 }
 
 }  // namespace millrace

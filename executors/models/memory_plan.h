@@ -21,7 +21,8 @@ struct MemoryPlan {
   int64_t workspaces = 0;   // of steps besides: logits, tables, scratch memory of threads
   int64_t graphs = 0;       // of captured steps and their kernels
 
-  // The state that sequences own. A device keeps `spare_blocks` of each group for itself.
+  // The state that sequences own. A device keeps `spare_blocks` of each group, and as many slots,
+  // for itself.
   StateLayout state;
   StateUse use;
   int32_t spare_blocks = 0;
@@ -45,6 +46,8 @@ struct MemoryPlan {
   // which nothing runs.
   int64_t MostStateBytes() const;
   int64_t LeastStateBytes() const;
+  // Returns the bytes of what the device keeps for itself.
+  int64_t SpareBytes() const;
 };
 
 }  // namespace millrace

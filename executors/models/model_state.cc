@@ -255,14 +255,15 @@ ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> heads,
   };
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const int32_t count = heads[i];
-    std::visit(Overloaded{[&](const SoftmaxAttention& softmax) { place_pages(softmax, count); },
-                          [&](const GatedDelta& delta) {
-                            place_slots(GatedDeltaState(OfRank(delta, count)).bytes());
-                          },
-                          [&](const ShortConvolution& convolution) {
-                            place_slots(ShortConvolutionBytes(convolution.width, count));
-                          }},
-               config.layers[i].attention);
+    std::visit(
+        Overloaded{[&](const SoftmaxAttention& softmax) { place_pages(softmax, count); },
+                   [&](const GatedDelta& delta) {
+                     place_slots(GatedDeltaState(OfRank(delta, count), pages.delta_tokens).bytes());
+                   },
+                   [&](const ShortConvolution& convolution) {
+                     place_slots(ShortConvolutionBytes(convolution.width, count));
+                   }},
+        config.layers[i].attention);
   }
   for (const auto& [length, pages_of_group] : groups) state.layout.groups.push_back(pages_of_group);
   if (layers_at_slots > 0) state.layout.groups.push_back(slots);

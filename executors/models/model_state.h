@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-// How a device lays out keys and values.
+// How a device lays out keys and values, and states.
 struct PageSpec {
   int32_t block_size = 0;
   int32_t element_bytes = 0;  // of a key's or a value's
@@ -25,6 +25,9 @@ struct PageSpec {
   // Blocks are released behind windows shorter than this, the most positions of a sequence. Longer
   // windows are none. 0: nothing is released, so that all layers share one group.
   int32_t release_below = 0;
+  // The tokens after which a gated delta rule's state is written. Until then the slot keeps what
+  // each of them adds to it (GatedDeltaState).
+  int32_t delta_tokens = 1;
 
   int FilledHead(int head_size) const {
     return (head_size + head_multiple - 1) / head_multiple * head_multiple;
@@ -42,23 +45,35 @@ inline PageSpec CpuPages(int32_t block_size, bool float32, int32_t max_model_len
           .head_multiple = 16,
           .release_below = max_model_len};
 }
-inline PageSpec CudaPages(int32_t block_size, bool fp8, int32_t max_model_len) {
-  return {.block_size = block_size, .element_bytes = fp8 ? 1 : 2, .release_below = max_model_len};
+constexpr PageSpec CudaPages(int32_t block_size, bool fp8, int32_t max_model_len) {
+  return {.block_size = block_size,
+          .element_bytes = fp8 ? 1 : 2,
+          .release_below = max_model_len,
+          .delta_tokens = 8};  // kernels/recurrent/delta_types.h
 }
 
 // How the state of a gated delta rule's layer lies in a slot, in floats: the convolution's inputs
-// of the last tokens, [kConvolutionWidth - 1][channels] with the oldest first, and then the states
-// of the value heads, of `head` floats each.
+// of the last tokens, [kConvolutionWidth - 1][channels] with the oldest first; the states of the
+// value heads, of `head` floats each; and on a device that writes these once in `tokens` tokens
+// (PageSpec::delta_tokens), of each token but the last of them the keys, [key_heads][key_size], the
+// values' changes, [value_heads][value_size], and the decays, [value_heads].
 struct GatedDeltaState {
   int64_t inputs = 0;  // floats before the first head's state
   int64_t head = 0;
   int64_t heads = 0;
+  int64_t kept = 0;  // floats behind the last one's, filled up to 16 bytes
 
-  explicit GatedDeltaState(const GatedDelta& of_rank)
+  explicit GatedDeltaState(const GatedDelta& of_rank, int32_t tokens = 1)
       : inputs(int64_t{kConvolutionWidth - 1} * of_rank.channels()),
         head(int64_t{of_rank.key_size} * of_rank.value_size),
-        heads(of_rank.value_heads) {}
-  int64_t bytes() const { return static_cast<int64_t>(sizeof(float)) * (inputs + heads * head); }
+        heads(of_rank.value_heads) {
+    const int64_t of_token = int64_t{of_rank.key_heads} * of_rank.key_size +
+                             int64_t{of_rank.value_heads} * (of_rank.value_size + 1);
+    kept = ((tokens - 1) * of_token + 3) / 4 * 4;
+  }
+  int64_t bytes() const {
+    return static_cast<int64_t>(sizeof(float)) * (inputs + heads * head + kept);
+  }
 };
 
 // Returns the bytes of the state of a short convolution's layer: the convolution's inputs of the

@@ -69,6 +69,12 @@ TEST(ModelStateTest, RecurrentLayersShareTheLastGroup) {
   const ModelState of_rank = StateOf(config, {.rank = 5, .size = 32}, Halves(32768));
   EXPECT_EQ(std::get<SlotState>(of_rank.layout.groups[1]).bytes,
             48 * 4 * (3 * (2 + 2) * 128 + 2 * 128 * 128));
+  // The GPU keeps keys, changes and decays of seven tokens, filled up to 16 bytes.
+  const ModelState on_gpu = StateOf(config, RankSpec(), CudaPages(16, false, 32768));
+  constexpr int64_t kKept = 4 * 7 * (16 * 128 + 48 * (128 + 1));
+  EXPECT_EQ(std::get<SlotState>(on_gpu.layout.groups[1]).bytes, 48 * (kLayer + kKept));
+  const GatedDelta odd{.key_heads = 1, .value_heads = 1, .key_size = 128, .value_size = 128};
+  EXPECT_EQ(GatedDeltaState(odd, 8).kept, 7 * (128 + 128 + 1) + 1);
 }
 
 // LFM2-1.2B's: 16 layers, of which six have pages.

@@ -123,7 +123,8 @@ struct ModelConfig {
   int num_layers() const { return static_cast<int>(layers.size()); }
 };
 
-// The shape of attention's heads where all layers have the same, as executors' KV caches take it.
+// The shape of attention's heads where all layers of softmax attention have the same, as executors'
+// KV caches take it.
 struct HeadShape {
   int heads = 0;
   int kv_heads = 0;
@@ -131,12 +132,8 @@ struct HeadShape {
 
   bool operator==(const HeadShape&) const = default;
 };
-// Returns UNIMPLEMENTED, naming the layer, for a model with recurrent layers or with gates of
-// attention's output, which not every device computes.
-absl::Status RefuseRecurrentLayers(const ModelConfig& config);
-
-// Returns the shape that all layers share, none of which is recurrent. UNIMPLEMENTED, naming the
-// layer, for a model whose layers differ in it.
+// Returns the shape that all layers of softmax attention share. UNIMPLEMENTED, naming the layer,
+// for a model whose layers differ in it.
 absl::StatusOr<HeadShape> SharedHeadShape(const ModelConfig& config);
 
 }  // namespace millrace

@@ -399,6 +399,55 @@ TEST(MemoryReportTest, PlansGpusWhereTheServerHasThem) {
   std::filesystem::remove(path);
 }
 
+// States get half of a GPU's memory at most, and checkpoints a quarter, four for each sequence.
+TEST(MemoryReportTest, SizesStatesOnGpus) {
+  if (!CudaKernelTable().ok()) GTEST_SKIP() << "cuda is not built into this server";
+  const std::string path = StrCat(::testing::TempDir(), "memory_report_gpu_states_", getpid());
+  FamilyTwin twin = FamilyTwinOf("qwen3_5");
+  twin.config.merge_patch({{"hidden_size", 256},
+                           {"head_dim", 64},
+                           {"linear_key_head_dim", 128},
+                           {"linear_value_head_dim", 128}});
+  WriteTwinFolder(twin, path);
+  Settings settings = Fake();
+  settings.device = Device::kCuda;
+  settings.block_size = 16;
+  settings.max_num_seqs = 8;
+  settings.max_num_batched_tokens = 512;
+  settings.kv_cache_memory = 0;
+  settings.gpu_memory = int64_t{80} << 30;
+  const auto plan = PlanMemory(*OpenModel(path), MakeDeviceSpec(settings));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const int64_t each = plan->state.SlotBytes();
+  EXPECT_GT(each, 0);
+  Settings sized = settings;
+  SizeCaches(path, sized);
+  EXPECT_EQ(sized.max_num_seqs, 8);
+  EXPECT_EQ(sized.kv_cache_memory, 0);  // the executor's
+  EXPECT_EQ(sized.state_cache_memory, 4 * 8 * each);
+
+  // Room for the states of four sequences, and as much besides.
+  const auto report = ReportMemory(settings, path);
+  ASSERT_TRUE(report.ok()) << report.status();
+  int64_t rest = 0;
+  for (const MemoryPart& part : report->parts) {
+    const bool state = part.name.starts_with("KV cache") || part.name == "state of sequences" ||
+                       part.name == "checkpoints of states";
+    rest += state ? 0 : static_cast<int64_t>(part.bytes);
+  }
+  settings.gpu_memory_utilization = 1;
+  settings.gpu_memory = rest + 8 * each + each / 2;
+  sized = settings;
+  SizeCaches(path, sized);
+  EXPECT_EQ(sized.max_num_seqs, 4);
+  EXPECT_EQ(sized.state_cache_memory, (8 * each + each / 2) / 4);
+  sized = settings;
+  sized.prefix_caching = false;
+  SizeCaches(path, sized);
+  EXPECT_EQ(sized.state_cache_memory, 0);
+  std::filesystem::remove_all(path);
+}
+
 TEST(MemoryReportTest, RefusesWhatItCannotPlan) {
   Settings settings = Fake();
   settings.device = Device::kTorch;

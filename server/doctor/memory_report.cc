@@ -105,10 +105,9 @@ int64_t CpuCacheBytes(int64_t half, const MemoryPlan& plan) {
   return std::max(wanted, plan.LeastStateBytes());
 }
 
-// Returns the bytes for checkpoints that no setting sizes, `rest` bytes being taken beside them.
-int64_t CpuCheckpointBytes(uint64_t rest, uint64_t available, const MemoryPlan& plan) {
-  return std::min(HalfOfFree(rest, available),
-                  plan.state.SlotBytes() * kCheckpointsEach * plan.use.max_num_seqs);
+// Returns the most bytes for checkpoints that no setting sizes.
+int64_t MostCheckpoints(const MemoryPlan& plan) {
+  return plan.state.SlotBytes() * kCheckpointsEach * plan.use.max_num_seqs;
 }
 
 void AddParts(const OpenedModel& model, const MemoryPlan& plan, MemoryReport& report) {
@@ -141,7 +140,8 @@ absl::StatusOr<MemoryReport> ReportCpu(const Settings& settings, const OpenedMod
   }
   if (settings.prefix_caching && settings.state_cache_memory == 0) {
     plan.use.checkpoint_bytes =
-        CpuCheckpointBytes(report.total + static_cast<uint64_t>(cache), *report.available, plan);
+        std::min(HalfOfFree(report.total + static_cast<uint64_t>(cache), *report.available),
+                 MostCheckpoints(plan));
   }
   plan.num_blocks = plan.Divide(cache);
   AddState(plan, model.config.encoder.has_value(), "; taken as it is first used", report);
@@ -174,14 +174,20 @@ absl::StatusOr<MemoryReport> ReportCuda(const Settings& settings, const OpenedMo
   AddParts(model, plan, report);
   Add(report, "CUDA", kCudaContext, "estimate: the context");
   SetAvailableOnGpu(settings, report);
-  if (settings.kv_cache_memory == 0) {
-    // Without a block the model cannot run, and the report must not fit.
-    int64_t cache = plan.LeastStateBytes();
-    if (report.available.has_value() && *report.available > report.total) {
-      cache = std::max(cache, static_cast<int64_t>(*report.available - report.total));
-    }
-    plan.num_blocks = plan.Divide(cache);
+  const uint64_t available = report.available.value_or(0);
+  const auto left = static_cast<int64_t>(available - std::min(available, report.total));
+  int64_t cache = settings.kv_cache_memory;
+  if (cache == 0 && left > 0 && settings.nnodes == 1) {
+    const int32_t sequences = SequencesWithStates(plan.state, left / 2, plan.use.max_num_seqs);
+    if (sequences < plan.use.max_num_seqs) report.max_num_seqs = sequences;
+    plan.use.max_num_seqs = sequences;
   }
+  if (settings.prefix_caching && settings.state_cache_memory == 0) {
+    plan.use.checkpoint_bytes = std::min((left - std::min(left, cache)) / 4, MostCheckpoints(plan));
+  }
+  // Without a block the model cannot run, and the report must not fit.
+  if (cache == 0) cache = std::max(plan.LeastStateBytes(), left - plan.use.checkpoint_bytes);
+  plan.num_blocks = plan.Divide(cache);
   AddState(plan, /*encoder=*/false, "", report);
   return report;
 }
@@ -221,9 +227,12 @@ absl::StatusOr<MemoryReport> ReportMemory(const Settings& settings, const std::s
 }
 
 void SizeCaches(const std::string& path, Settings& settings) {
-  const bool sizes_kv = settings.kv_cache_memory == 0;
+  const bool on_gpu = settings.device == Device::kCuda && settings.nnodes == 1;
+  if (settings.device != Device::kCpu && !on_gpu) return;
+  const bool sizes_sequences = settings.kv_cache_memory == 0;
+  const bool sizes_kv = sizes_sequences && !on_gpu;  // on a GPU its executor does
   const bool sizes_checkpoints = settings.state_cache_memory == 0 && settings.prefix_caching;
-  if (settings.device != Device::kCpu || (!sizes_kv && !sizes_checkpoints)) return;
+  if (!sizes_sequences && !sizes_checkpoints) return;
   // Most models have no states to copy, which their files say without a dry run.
   if (!sizes_kv && !HasRecurrentLayers(settings, path)) return;
   const absl::StatusOr<MemoryReport> report = ReportMemory(settings, path);

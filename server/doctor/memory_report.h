@@ -49,7 +49,9 @@ int32_t SequencesWithStates(const StateLayout& state, int64_t bytes, int32_t mos
 // States at slots get at most a half of it: where those of max_num_seqs sequences would take more,
 // settings.max_num_seqs is lowered.
 // The second: half of what is left then, but no more than four checkpoints for each sequence take;
-// 0 without recurrent layers.
+// 0 without recurrent layers. Of a model on one host's GPUs, whose executor takes what is left for
+// the KV cache, the states get at most a half of that, likewise, and checkpoints a quarter; nothing
+// is set where the GPU's memory is not known.
 void SizeCaches(const std::string& path, Settings& settings);
 
 // Returns the report as a table, and a line that says whether the machine has as much.

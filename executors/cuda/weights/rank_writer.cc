@@ -9,7 +9,9 @@
 #include "executors/cuda/weights/four_bit_rows.h"
 #include "executors/cuda/weights/packed_rows.h"
 #include "executors/cuda/weights/stored_type.h"
+#include "formats/tensors/dequantize.h"
 #include "formats/tensors/float16.h"
+#include "formats/tensors/quant_scheme.h"
 #include "kernels/weights/quantize_weights.h"
 #include "kernels/weights/split_blocks.h"
 
@@ -97,6 +99,8 @@ absl::Status RankWriter::Place(const WeightPiece& piece, int slot_index, uint8_t
   }
   if (IsPacked(piece.part->tensor->type)) {
     MILLRACE_RETURN_IF_ERROR(ToStatus(PlacePacked(piece, kept, host, slot.device.data()), name));
+  } else if (piece.matrix->expands_fp8) {
+    MILLRACE_RETURN_IF_ERROR(ToStatus(PlaceExpanded(piece, kept, host), name));
   } else {
     MILLRACE_RETURN_IF_ERROR(ToStatus(Upload(piece, kept, host, slot.device.data()), "loading"));
     MILLRACE_RETURN_IF_ERROR(ToStatus(Convert(piece, kept, slot.device.data()), name));
@@ -136,6 +140,30 @@ cudaError_t RankWriter::PlacePacked(const WeightPiece& piece, const KeptRows& ke
   const FourBitRows to = {&matrix, kept.to, kept.count, arena_};
   const PackedRows plain(*form.format, kept.count, form.columns.count);
   return kernels::LaunchTileFourBit(plain.TileArgs(device, matrix.stride, to.out()), stream_.get());
+}
+
+cudaError_t RankWriter::PlaceExpanded(const WeightPiece& piece, const KeptRows& kept,
+                                      const uint8_t* host) {
+  const PendingMatrix& matrix = *piece.matrix;
+  const Share& columns = matrix.column_share;
+  const auto tensor = std::find(matrix.parts.begin(), matrix.parts.end(), piece.part->tensor);
+  const float* const scales = matrix.host_scales.data() +
+                              (tensor - matrix.parts.begin()) * kFp8Blocks.Across(columns.total);
+  std::vector<float> row(columns.total);
+  std::vector<uint16_t> values;
+  for (int64_t i = 0; i < kept.count; ++i) {
+    const uint8_t* const codes = host + (kept.begin - piece.begin + i) * columns.total;
+    millrace::Dequantize(TensorType::kFp8E4m3, {codes, row.size()}, absl::MakeSpan(row));
+    for (int64_t at = columns.begin; at < columns.begin + columns.count; ++at) {
+      values.push_back(FloatToBf16(row[at] * scales[at / kFp8Block]));
+    }
+  }
+  const size_t row_bytes = columns.count * sizeof(uint16_t);
+  const size_t stride_bytes = matrix.stride * sizeof(uint16_t);
+  const cudaError_t error = cudaMemcpy2DAsync(arena_ + matrix.data_offset + kept.to * stride_bytes,
+                                              stride_bytes, values.data(), row_bytes, row_bytes,
+                                              kept.count, cudaMemcpyHostToDevice, stream_.get());
+  return error == cudaSuccess ? cudaStreamSynchronize(stream_.get()) : error;  // `values` go
 }
 
 cudaError_t RankWriter::Dequantize(const PendingMatrix& matrix, const uint8_t* from,

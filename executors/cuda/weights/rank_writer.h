@@ -74,6 +74,9 @@ class RankWriter {
   cudaError_t PlacePacked(const WeightPiece& piece, const KeptRows& kept, uint8_t* host,
                           uint8_t* device);
 
+  // Dequantizes the rows of PendingMatrix::expands_fp8, which are few, on the host.
+  cudaError_t PlaceExpanded(const WeightPiece& piece, const KeptRows& kept, const uint8_t* host);
+
   cudaError_t Dequantize(const PendingMatrix& matrix, const uint8_t* from,
                          kernels::StoredType stored, int64_t rows, int64_t to);
 

@@ -42,12 +42,14 @@ struct PendingMatrix {
   std::vector<const PackedReader*> packed;
   bool quantized_int4 = false;  // four_bit's codes are made here; else they are the file's
   bool stored_fp8 = false;      // codes are the file's; else they are made here
+  bool expands_fp8 = false;     // the file's codes become BF16
   kernels::GateLayout gate = kernels::GateLayout::kHalves;  // how a gated linear's rows lie
   size_t data_offset = 0;                                   // in the arena
   size_t scales_offset = 0;
   size_t num_scales = 0;
   size_t input_scale_offset = 0;
-  std::vector<float> host_scales;  // of stored_fp8, of all ranks
+  // Of stored_fp8, of all ranks; of expands_fp8 those of the tensors' only rows of blocks.
+  std::vector<float> host_scales;
   std::vector<float> rank_scales;  // of them, the rank's
   std::optional<float> input_scale;
   std::vector<float> row_factors;  // [rows], of drawn elements; empty: all 1

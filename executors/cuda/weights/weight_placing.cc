@@ -19,6 +19,10 @@ namespace {
 
 constexpr size_t kAlignment = 256;
 
+// A layer's linear of so many rows is not quantized here: it is a small part of the weights, and
+// fills no tile of the kernels that its precision would be given up for.
+constexpr int64_t kFewRows = 128;
+
 // Returns whether the tensor's rows are those of a file, in a type that LaunchDequantize reads or
 // FP8.
 bool IsLoadable(TensorType type) {
@@ -78,7 +82,8 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
                                              ", larger than the GPU executor takes"));
   }
   matrix.stored_fp8 = matrix.parts[0]->type == TensorType::kFp8E4m3;
-  MILLRACE_RETURN_IF_ERROR(ChooseFourBits(role, matrix));
+  const bool quantizes = role != Role::kLinear || total_rows > kFewRows;
+  MILLRACE_RETURN_IF_ERROR(ChooseFourBits(role, quantizes, matrix));
   if (role == Role::kRouter) {
     if (matrix.stored_fp8) {
       return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
@@ -87,9 +92,13 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
     }
     const bool bf16 = one_type && matrix.parts[0]->type == TensorType::kBf16;
     matrix.type = bf16 ? kernels::Type::kBf16 : kernels::Type::kF32;
+  } else if (matrix.stored_fp8 && !quantizes && matrix.parts.size() > 1 &&
+             config_.quantization.has_value() && config_.quantization->group == kFp8Blocks) {
+    MILLRACE_RETURN_IF_ERROR(ExpandFewRows(matrix));
   } else if (matrix.stored_fp8) {
     MILLRACE_RETURN_IF_ERROR(ReadScales(role, matrix));
-  } else if (quantized != kernels::WeightScaling::kNone && !matrix.four_bit.has_value()) {
+  } else if (quantizes && quantized != kernels::WeightScaling::kNone &&
+             !matrix.four_bit.has_value()) {
     matrix.type = kernels::Type::kFp8;
     matrix.scaling = quantized;
     matrix.num_scales = quantized == kernels::WeightScaling::kChannel
@@ -116,9 +125,9 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
   return matrix;
 }
 
-// Gives the matrix of a layer's linear a four-bit form, if its elements have one or are quantized
-// to one.
-absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) {
+// Gives the matrix of a layer's linear a four-bit form, if its elements have one or, where it
+// `quantizes`, are quantized to one.
+absl::Status CudaWeightPlacer::ChooseFourBits(Role role, bool quantizes, PendingMatrix& matrix) {
   const TensorType type = matrix.parts[0]->type;
   absl::flat_hash_map<const TensorInfo*, const PackedReader*> readers;
   for (const TensorInfo* tensor : matrix.parts) {
@@ -147,7 +156,7 @@ absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) 
     matrix.whole_four_bit = matrix.column_share.count == matrix.column_share.total
                                 ? matrix.four_bit
                                 : PackedFormat(matrix.packed, Whole(matrix.column_share.total));
-  } else if (options_.quantize_int4 && IsFloat(type)) {
+  } else if (options_.quantize_int4 && IsFloat(type) && quantizes) {
     matrix.four_bit = {.type = kernels::FourBitType::kInt4Affine, .group = 32};
     matrix.quantized_int4 = true;
   } else if (one_type) {
@@ -192,6 +201,31 @@ absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& n
   return matrices_.size() - 1;
 }
 
+absl::StatusOr<Checkpoint::Fp8Scales> CudaWeightPlacer::Fp8ScalesOf(const std::string& name,
+                                                                    int64_t rows,
+                                                                    int64_t columns) const {
+  if (checkpoint_.source().has_data()) return checkpoint_.ScalesOf(name);
+  const QuantScheme scheme = config_.quantization.value_or(QuantScheme{});
+  Checkpoint::Fp8Scales scales{.weight = std::vector<float>(1, 1.0f), .input = std::nullopt};
+  scales.weight.assign(scheme.group.Down(rows) * scheme.group.Across(columns), 1e-3f / 448);
+  if (scheme.static_activations()) scales.input = 1.0f / 448;
+  return scales;
+}
+
+// Several tensors of less than a block of rows each, whose scales no kernel tells apart, become
+// BF16.
+absl::Status CudaWeightPlacer::ExpandFewRows(PendingMatrix& matrix) {
+  matrix.stored_fp8 = false;
+  matrix.expands_fp8 = true;
+  for (size_t i = 0; i < matrix.parts.size(); ++i) {
+    MILLRACE_ASSIGN_OR_RETURN(
+        const Checkpoint::Fp8Scales scales,
+        Fp8ScalesOf(matrix.names[i], matrix.parts[i]->shape[0], matrix.column_share.total));
+    matrix.host_scales.insert(matrix.host_scales.end(), scales.weight.begin(), scales.weight.end());
+  }
+  return absl::OkStatus();
+}
+
 // The scales of stored codes, brought to one scaling for all parts of the matrix: tensor scales
 // that differ become those of their channels.
 absl::Status CudaWeightPlacer::ReadScales(Role role, PendingMatrix& matrix) {
@@ -204,15 +238,8 @@ absl::Status CudaWeightPlacer::ReadScales(Role role, PendingMatrix& matrix) {
   bool one_scale = scheme.group == kPerTensor;
   for (size_t i = 0; i < matrix.parts.size(); ++i) {
     const int64_t rows = matrix.parts[i]->shape[0];
-    Checkpoint::Fp8Scales scales{.weight = std::vector<float>(1, 1.0f), .input = std::nullopt};
-    if (checkpoint_.source().has_data()) {
-      MILLRACE_ASSIGN_OR_RETURN(scales, checkpoint_.ScalesOf(matrix.names[i]));
-    } else {
-      const int64_t dummy =
-          scheme.group.Down(rows) * scheme.group.Across(matrix.column_share.total);
-      scales.weight.assign(dummy, 1e-3f / 448);
-      if (scheme.static_activations()) scales.input = 1.0f / 448;
-    }
+    MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Fp8Scales scales,
+                              Fp8ScalesOf(matrix.names[i], rows, matrix.column_share.total));
     if (scales.input.has_value()) {
       matrix.input_scale = std::max(matrix.input_scale.value_or(0), *scales.input);
     }
@@ -323,8 +350,30 @@ absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::st
 
 absl::StatusOr<VectorId> CudaWeightPlacer::Vector(const std::string& name, const Share& share) {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
-  vectors_.push_back({tensor, share, Reserve(share.size * sizeof(float))});
+  return Place(tensor, {share}, 1);
+}
+
+VectorId CudaWeightPlacer::Place(const TensorInfo* tensor, absl::Span<const Share> shares,
+                                 int64_t columns) {
+  int64_t size = 0;
+  for (const Share& share : shares) size += share.size;
+  vectors_.push_back(
+      {tensor, {shares.begin(), shares.end()}, columns, Reserve(size * columns * sizeof(float))});
   return static_cast<VectorId>(vectors_.size() - 1);
+}
+
+absl::StatusOr<ConvolutionSpec> CudaWeightPlacer::Convolution(const std::string& module, bool bias,
+                                                              absl::Span<const Share> channels) {
+  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Table read,
+                            checkpoint_.Convolution(module + ".weight"));
+  const int64_t width = read.tensor->shape.back();
+  ConvolutionSpec spec{.width = static_cast<int32_t>(width),
+                       .weights = Place(read.tensor, channels, width),
+                       .bias = std::nullopt};
+  if (!bias) return spec;
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(module + ".bias"));
+  spec.bias = Place(tensor, channels, 1);
+  return spec;
 }
 
 absl::StatusOr<LinearId> CudaWeightPlacer::Head(const std::string& name) {

@@ -50,6 +50,23 @@ absl::Status CudaWeightPlacer::DrawNorms(const CudaWeights& weights) const {
   return ToStatus(cudaDeviceSynchronize(), "dummy weights");
 }
 
+// A drawn vector is zeros; a drawn convolution returns the mean of what it reads.
+std::vector<float> CudaWeightPlacer::ValuesOf(const PendingVector& vector) const {
+  const int64_t columns = vector.columns;
+  std::vector<float> file = checkpoint_.Floats(*vector.tensor);
+  if (options_.dummy) {
+    std::fill(file.begin(), file.end(), columns == 1 ? 0.0f : 1.0f / static_cast<float>(columns));
+  }
+  std::vector<float> values;
+  std::vector<float> column(file.size() / columns);
+  for (int64_t at = 0; at < columns; ++at) {
+    for (size_t i = 0; i < column.size(); ++i) column[i] = file[i * columns + at];
+    const std::vector<float> cut = Cut(column, vector.shares);
+    values.insert(values.end(), cut.begin(), cut.end());
+  }
+  return values;
+}
+
 // Norms, biases and scales: small, copied one by one.
 absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
   uint8_t* const arena = weights.data();
@@ -76,10 +93,7 @@ absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
     }
   }
   for (const PendingVector& vector : vectors_) {
-    const std::vector<float> values =
-        options_.dummy ? std::vector<float>(static_cast<size_t>(vector.share.size))
-                       : Cut(checkpoint_.Floats(*vector.tensor), 0, vector.share);
-    MILLRACE_RETURN_IF_ERROR(upload(vector.offset, values));
+    MILLRACE_RETURN_IF_ERROR(upload(vector.offset, ValuesOf(vector)));
   }
   if (options_.dummy) return absl::OkStatus();
   for (const PendingNorm& norm : norms_) {

@@ -148,6 +148,8 @@ class CudaWeightPlacer : public DecoderPlacer {
   absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
                                        const Share& share) override;
   absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) override;
+  absl::StatusOr<ConvolutionSpec> Convolution(const std::string& module, bool bias,
+                                              absl::Span<const Share> channels) override;
   absl::StatusOr<LinearId> Router(const RouterNames& names) override;
   absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
                                         const Share& share) override;
@@ -195,7 +197,7 @@ class CudaWeightPlacer : public DecoderPlacer {
   // Takes memory on `device`, which `devices`, those of all ranks of this process, may read where
   // they can reach one another.
   absl::Status TakeMemory(int device, absl::Span<const int> devices, CudaWeights& weights) const;
-  absl::Status ChooseFourBits(Role role, PendingMatrix& matrix);
+  absl::Status ChooseFourBits(Role role, bool quantizes, PendingMatrix& matrix);
   // Returns the four-bit form of a packed weight, or nothing where it is to be dequantized: where
   // no form holds it, and where its columns stand in another order than its inputs.
   static std::optional<kernels::FourBitFormat> PackedFormat(
@@ -210,6 +212,10 @@ class CudaWeightPlacer : public DecoderPlacer {
   absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, const Shard& shard,
                                        Role role);
   absl::Status ReadScales(Role role, PendingMatrix& matrix);
+  absl::Status ExpandFewRows(PendingMatrix& matrix);
+  // Returns the scales of a tensor of FP8 codes in the file, or ones that a dummy has.
+  absl::StatusOr<Checkpoint::Fp8Scales> Fp8ScalesOf(const std::string& name, int64_t rows,
+                                                    int64_t columns) const;
   size_t Reserve(size_t bytes);
   absl::Status DrawNorms(const CudaWeights& weights) const;
   absl::Status UploadSmall(CudaWeights& weights) const;
@@ -233,11 +239,16 @@ class CudaWeightPlacer : public DecoderPlacer {
     NormSpec spec;
   };
   std::vector<PendingNorm> norms_;
+  // A vector, or a table of the file, [elements][columns], that is placed by columns.
   struct PendingVector {
     const TensorInfo* tensor;
-    Share share;
+    std::vector<Share> shares;  // of consecutive elements
+    int64_t columns;
     size_t offset;
   };
+  VectorId Place(const TensorInfo* tensor, absl::Span<const Share> shares, int64_t columns);
+  // Returns the rank's [columns][elements], as they are or drawn.
+  std::vector<float> ValuesOf(const PendingVector& vector) const;
   std::vector<PendingVector> vectors_;
   enum class Kind : uint8_t {
     kPlanned,

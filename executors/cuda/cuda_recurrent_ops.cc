@@ -1,0 +1,182 @@
+// The ops of CudaOps of recurrent layers.
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "base/strings.h"
+#include "executors/cuda/cuda_buffer.h"
+#include "executors/cuda/cuda_ops.h"
+#include "executors/cuda/operand_bytes.h"
+#include "executors/models/model_state.h"
+#include "kernels/recurrent/delta_inputs.h"
+#include "kernels/recurrent/delta_rule.h"
+#include "kernels/recurrent/delta_types.h"
+#include "kernels/recurrent/gated_norm.h"
+
+namespace millrace::cuda {
+namespace {
+
+constexpr int kMaxValueHeads = 64;  // of the kernel of their norms
+constexpr int64_t kFloat = sizeof(float);
+
+static_assert(CudaPages(16, false, 0).delta_tokens == kernels::kDeltaBlockTokens,
+              "a slot has no room for the tokens of a block");
+
+kernels::DeltaHeads HeadsOf(const GatedDeltaSpec& spec) {
+  return {
+      .key_heads = spec.key_heads, .value_heads = spec.value_heads, .interleaved = spec.converted};
+}
+
+// Describes a step's rows. Those with tokens come first (StepPacker), so that there are at most as
+// many of them as tokens, however many rows a graph is for.
+kernels::RecurrentRows RowsOf(const CudaStepInput& step, const StepBuffers& buffers) {
+  const kernels::StepArrays& arrays = buffers.arrays;
+  return {.rows = std::min(step.rows, step.tokens),
+          .max_tokens = step.tokens,
+          .max_row_tokens = std::min(step.max_row_tokens, step.tokens),
+          .row_first = arrays.row_first,
+          .row_start = arrays.row_start,
+          .row_slot = arrays.row_slot,
+          .positions = arrays.positions,
+          .slots = arrays.slots};
+}
+
+}  // namespace
+
+struct CudaOps::DeltaMemory {
+  CudaRows keys_queries;
+  CudaRows values;
+  CudaRows gates;
+
+  kernels::DeltaOperands operands() const {
+    return {.keys_queries = keys_queries.floats(),
+            .values = values.floats(),
+            .gates = reinterpret_cast<kernels::DeltaGates*>(gates.data())};
+  }
+};
+
+kernels::RecurrentState CudaOps::StatesOf(int32_t layer) const {
+  if (measures_) return {};
+  const KvArena::Pool& pool = c_.kv.pools[c_.kv.state.placements[layer].group];
+  return {.data = reinterpret_cast<float*>(c_.kv.StateData(layer)),
+          .slot_stride = pool.place_bytes / kFloat};
+}
+
+// Refuses what the kernels of gated delta rules do not take.
+void CudaOps::CheckDelta(const GatedDeltaSpec& spec, const GatedDeltaWeights& weights) {
+  Require(spec.key_size == kernels::kDeltaHeadSize, "linear_key_head_dim", spec.key_size,
+          kernels::kDeltaHeadSize);
+  Require(spec.value_size == kernels::kDeltaHeadSize, "linear_value_head_dim", spec.value_size,
+          kernels::kDeltaHeadSize);
+  const int group = spec.value_heads / spec.key_heads;
+  Require(group <= kernels::kMaxDeltaGroup, "number of value heads for each key head", group,
+          "up to ", kernels::kMaxDeltaGroup);
+  Require(spec.value_heads <= kMaxValueHeads, "number of a rank's value heads", spec.value_heads,
+          "up to ", kMaxValueHeads);
+  Require(spec.convolution.width == kernels::kConvolutionTokens, "linear_conv_kernel_dim",
+          spec.convolution.width, kernels::kConvolutionTokens);
+  for (const LinearId linear : {weights.qkvz, weights.beta_alpha}) {
+    Require(c_.weights->Linear(linear).bias == nullptr, "bias of a gated delta rule's linear",
+            "present", "none");
+  }
+}
+
+void CudaOps::MakeDeltaOperands(int32_t layer, const GatedDeltaSpec& spec, const CudaProduct& qkvz,
+                                const CudaProduct& beta_alpha, const DeltaMemory& memory) {
+  const kernels::DeltaHeads heads = HeadsOf(spec);
+  const kernels::RecurrentRows rows = RowsOf(*step_, *c_.buffers);
+  const int64_t in = 2 * (heads.channels() + 2 * spec.value_heads);
+  const int64_t out = kFloat * heads.channels() +
+                      static_cast<int64_t>(sizeof(kernels::DeltaGates)) * spec.key_heads;
+  const int64_t states = 2 * kFloat * kernels::ConvolutionFloats(heads);
+  Run("inputs of a gated delta rule", {step_->tokens * (in + out) + rows.rows * states}, [&] {
+    return kernels::LaunchDeltaInputs({.heads = heads,
+                                       .rows = rows,
+                                       .qkv = qkvz.values,
+                                       .beta_alpha = beta_alpha.values,
+                                       .convolution = c_.weights->Vector(spec.convolution.weights),
+                                       .rates = c_.weights->Vector(spec.a),
+                                       .time_bias = c_.weights->Vector(spec.time_bias),
+                                       .state = StatesOf(layer),
+                                       .out = memory.operands(),
+                                       .log_rates = !spec.converted},
+                                      stream_);
+  });
+}
+
+void CudaOps::RunDelta(int32_t layer, const GatedDeltaSpec& spec, const DeltaMemory& memory) {
+  const kernels::DeltaHeads heads = HeadsOf(spec);
+  const kernels::RecurrentRows rows = RowsOf(*step_, *c_.buffers);
+  // Taken last and returned first, so that a step without it takes the rest as one with it does.
+  CudaRows factors;
+  if (step_->max_row_tokens > 1) {
+    const int64_t windows =
+        RoundUp(kernels::LinearCapacity(step_->tokens), kernels::kDeltaBlockTokens) /
+        kernels::kDeltaBlockTokens;
+    factors = Allocate(sizeof(kernels::DeltaWeights) * windows * spec.value_heads, step_->tokens);
+  }
+  const int64_t operands = kFloat * (heads.channels() + heads.value_width()) +
+                           static_cast<int64_t>(sizeof(kernels::DeltaGates)) * spec.key_heads;
+  // A decoding row reads its heads' states, and writes them once in a block.
+  const int64_t states = kFloat * heads.value_width() * kernels::kDeltaHeadSize;
+  Run("gated delta rule", {step_->tokens * operands + rows.rows * states}, [&] {
+    return kernels::LaunchDeltaRule(
+        {.heads = heads,
+         .rows = rows,
+         .operands = memory.operands(),
+         .state = StatesOf(layer),
+         .out = memory.values.floats(),
+         .weights = reinterpret_cast<kernels::DeltaWeights*>(factors.data())},
+        stream_);
+  });
+}
+
+LinearInput CudaOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                                const GatedDeltaWeights& weights, const LinearInput& x,
+                                Consumers consumers) {
+  CheckDelta(spec, weights);
+  const kernels::DeltaHeads heads = HeadsOf(spec);
+  const int tokens = step_->tokens;
+  const CudaProduct qkvz = Multiply(c_.weights->Linear(weights.qkvz), x);
+  DeltaMemory memory;
+  {
+    const CudaProduct beta_alpha = Multiply(c_.weights->Linear(weights.beta_alpha), x);
+    const int64_t key_width = int64_t{spec.key_heads} * kernels::kDeltaHeadSize;
+    memory.keys_queries = TakeRows(kFloat * 2 * key_width, tokens);
+    memory.values = TakeRows(kFloat * heads.value_width(), tokens);
+    memory.gates = TakeRows(sizeof(kernels::DeltaGates) * spec.key_heads, tokens);
+    MakeDeltaOperands(layer, spec, qkvz, beta_alpha, memory);
+  }
+  auto input = TakeInput(consumers, tokens);
+  RunDelta(layer, spec, memory);
+  kernels::Product z = qkvz.values;
+  z.data += heads.channels();
+  if (z.channel_scales != nullptr) z.channel_scales += heads.channels();
+  const CudaNorm& norm = c_.weights->Norm(spec.norm);
+  const int64_t in = (kFloat + 2) * heads.value_width();
+  for (const CudaInputForm& out : input->forms) {
+    Run("norm of a gated delta rule", {tokens * in + BytesOf(out.values, tokens)}, [&] {
+      return kernels::LaunchGatedNorm({.x = memory.values.floats(),
+                                       .gate = z,
+                                       .weight = norm.weight,
+                                       .epsilon = norm.epsilon,
+                                       .tokens = tokens,
+                                       .heads = spec.value_heads,
+                                       .out = out.values},
+                                      stream_);
+    });
+  }
+  return input;
+}
+
+LinearInput CudaOps::ShortConvolution(int32_t layer, const ShortConvolutionSpec& /*spec*/,
+                                      LinearId /*projection*/, const LinearInput& /*in*/,
+                                      Consumers consumers) {
+  Fail(absl::UnimplementedError(
+      StrCat("layer ", layer,
+             " has a short convolution, which the GPU does not compute; allowed on the GPU: "
+             "attention and gated delta rules (the model runs with --device cpu or torch)")));
+  return TakeInput(consumers, step_->tokens);
+}
+
+}  // namespace millrace::cuda
