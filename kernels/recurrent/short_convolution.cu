@@ -47,8 +47,8 @@ class GatedChannels {
 
   __device__ void Input(const Loaded& loaded, float (&input)[8]) const {
     float x[8];
-    Values(b_, loaded.b, loaded.token_scale, input);
-    Values(x_, loaded.x, loaded.token_scale, x);
+    Values(b_, loaded.b, loaded.token_scale, 0, input);
+    Values(x_, loaded.x, loaded.token_scale, 2, x);
 #pragma unroll
     for (int i = 0; i < 8; ++i) input[i] = __fmul_rn(input[i], x[i]);
   }
@@ -56,7 +56,7 @@ class GatedChannels {
   __device__ void Finish(int64_t token, const Loaded& loaded, const float (&sum)[8]) const {
     float values[1][8] = {};
     if (inside_) {
-      Values(c_, loaded.c, loaded.token_scale, values[0]);
+      Values(c_, loaded.c, loaded.token_scale, 1, values[0]);
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[0][i] = __fmul_rn(values[0][i], sum[i]);
     }
@@ -67,11 +67,18 @@ class GatedChannels {
   }
 
  private:
-  __device__ static void Values(ProductVector<kScaled> vector, const uint4& data, float token_scale,
-                                float (&to)[8]) {
+  // `part` is 0 of b, 1 of c and 2 of x.
+  __device__ void Values(ProductVector<kScaled> vector, const uint4& data, float token_scale,
+                         int part, float (&to)[8]) const {
     vector.data = data;
     vector.token_scale = token_scale;
     vector.Values(to);
+    // Few models have biases, which registers are not kept for.
+    if (args_.bcx_bias == nullptr || !inside_) return;
+    float bias[8];
+    Load8(args_.bcx_bias + part * args_.channels + channel_, bias);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) to[i] = __fadd_rn(to[i], bias[i]);
   }
 
   const ShortConvolutionArgs& args_;
@@ -117,7 +124,7 @@ cudaError_t LaunchShortConvolution(const ShortConvolutionArgs& args, cudaStream_
       args.width < 1 || args.width > kMaxShortConvolutionWidth || !IsValid(args.rows) ||
       !IsValid(args.bcx, int64_t{3} * args.channels) || !IsValid(args.out, args.channels) ||
       args.out.stride > kMaxShortConvolutionChannels || args.weights == nullptr ||
-      !IsAligned16(args.weights) || !IsAligned16(args.bias)) {
+      !IsAligned16(args.weights) || !IsAligned16(args.bias) || !IsAligned16(args.bcx_bias)) {
     return cudaErrorInvalidValue;
   }
   if (args.width > 1 && !IsValid(args.state, ShortConvolutionFloats(args.width, args.channels))) {

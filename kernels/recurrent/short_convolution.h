@@ -26,9 +26,9 @@ constexpr int64_t ShortConvolutionFloats(int width, int channels) {
 // position 0 are zeros; others before the row are the state's, where the row leaves its last ones.
 //
 // The sum is one chain of fused multiply-adds, the oldest token's product first, to which the bias
-// is added; all else is multiplications, each rounded to nearest even. A token's bits depend on its
-// own input and those of the width - 1 tokens before it alone: neither on the batch nor on where
-// its prompt was cut.
+// is added; all else is additions of biases and multiplications, each rounded to nearest even. A
+// token's bits depend on its own input and those of the width - 1 tokens before it alone: neither
+// on the batch nor on where its prompt was cut.
 //
 // Reads each of c once and each of b and x once or, in rows of at least `width` tokens, up to
 // 1 + (width - 1) / 8 times, of which L2 serves all but the first. `out.data` and, for kToken and
@@ -40,8 +40,9 @@ struct ShortConvolutionArgs {
   Product bcx;   // [max_tokens, 3 * channels]: all of b, then c, then x
 
   // Constant while steps run, 16-byte aligned.
-  const float* weights;  // [width][channels], the oldest token's first
-  const float* bias;     // [channels], or null
+  const float* bcx_bias;  // [3 * channels], which is first added to bcx; or null
+  const float* weights;   // [width][channels], the oldest token's first
+  const float* bias;      // [channels], or null
 
   RecurrentState state;  // ShortConvolutionFloats, read and written; not used if width is 1
   Activation out;        // [max_tokens, channels]; columns up to the stride are set to zero

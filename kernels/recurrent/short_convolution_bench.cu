@@ -38,6 +38,7 @@ void Run(Bench& bench, const BenchShape& shape, Scaling scaling) {
                                    .width = kWidth,
                                    .bcx = {bcx.get() + input * tokens * 3 * kChannels,
                                            int64_t{3} * kChannels, nullptr, nullptr},
+                                   .bcx_bias = nullptr,
                                    .weights = weights.get(),
                                    .bias = nullptr,
                                    .state = {states.get(), state},
