@@ -22,9 +22,8 @@ namespace {
 struct Model {
   const char* name;
   Mamba2Heads heads;
-  int norm_groups;
 };
-constexpr Model kModels[] = {{"Nano", {64, 64, 8, 128}, 8}, {"H-Small", {128, 64, 1, 128}, 1}};
+constexpr Model kModels[] = {{"Nano", {64, 64, 8, 128}}, {"H-Small", {128, 64, 1, 128}}};
 constexpr BenchShape kDecode[] = {{1, 1, 100}, {16, 1, 100}, {64, 1, 100}, {256, 1, 100}};
 constexpr BenchShape kPrompts[] = {{1, 4096, 100}, {1, 32768, 100}, {8, 1024, 100}};
 
@@ -33,8 +32,7 @@ constexpr BenchShape kPrompts[] = {{1, 4096, 100}, {1, 32768, 100}, {8, 1024, 10
 class Layer {
  public:
   Layer(const Model& model, const BenchShape& shape, int inputs)
-      : model_(model),
-        heads_(model.heads),
+      : heads_(model.heads),
         tokens_(shape.all_tokens()),
         stride_(int64_t{heads_.inner()} + heads_.channels() + heads_.heads),
         rows_(shape, inputs),
@@ -81,13 +79,10 @@ class Layer {
   }
   cudaError_t Norm(int input, cudaStream_t stream) const {
     return LaunchMamba2Norm(
-        {.x = Operands(input).x,
-         .gate = Products(input, 0),
+        {.outputs = {Operands(input).x, Products(input, 0), static_cast<int>(tokens_),
+                     heads_.inner(), heads_.inner() / heads_.groups},
          .weight = constants_.get(),
          .epsilon = 1e-5f,
-         .tokens = static_cast<int>(tokens_),
-         .width = heads_.inner(),
-         .group_width = heads_.inner() / model_.norm_groups,
          .out = Bf16Rows(normed_.get() + input * tokens_ * heads_.inner(), heads_.inner())},
         stream);
   }
@@ -109,7 +104,6 @@ class Layer {
   }
   RecurrentState State() const { return {states_.get(), Mamba2Floats(heads_)}; }
 
-  Model model_;
   Mamba2Heads heads_;
   int64_t tokens_, stride_;
   BenchRows rows_;

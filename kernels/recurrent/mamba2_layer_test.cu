@@ -73,13 +73,10 @@ struct Step {
                                 .out = operands.x.get()},
                                stream),
               "scan");
-    CheckCuda(LaunchMamba2Norm({.x = operands.x.get(),
-                                .gate = from(0),
+    CheckCuda(LaunchMamba2Norm({.outputs = {operands.x.get(), from(0), tokens, kHeads.inner(),
+                                            kHeads.inner() / kHeads.groups},
                                 .weight = layer.norm.get(),
                                 .epsilon = 1e-5f,
-                                .tokens = tokens,
-                                .width = kHeads.inner(),
-                                .group_width = kHeads.inner() / kHeads.groups,
                                 .out = out.view},
                                stream),
               "norm");

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   const int64_t channel = RowColumn(static_cast<int>(blockIdx.y * blockDim.x), 0);
   const RowsConvolution of = {args.rows, args.state, args.weights, args.bias, args.channels};
   // Weights of more tokens do not fit into registers beside the inputs.
-  constexpr bool kHeld = kWidth <= 3;
+  constexpr bool kHeld = kWidth <= (kScaled ? 2 : 3);
   const ChannelConvolution<kWidth, kHeld> convolution(of, channel);
   const GatedChannels<kScaled> channels(args, channel);
   AwaitPredecessor();
