@@ -17,6 +17,7 @@
 #include "executors/cuda/family_refusals_test_util.h"
 #include "executors/cuda/family_twins_test_util.h"
 #include "executors/models/family_reference.h"
+#include "executors/states_test_util.h"
 #include "executors/windows_test_util.h"
 #include "formats/twins/family_twins.h"
 #include "gmock/gmock.h"
@@ -131,6 +132,24 @@ TEST_F(CudaRanksTest, FamiliesAreWhatOneRankMakesOfThem) {
     }
   }
   EXPECT_GE(ran, 19);
+}
+
+// Of recurrent layers each rank has states of its own, and some ranks of four have none.
+TEST_F(CudaRanksTest, NothingChangesStates) {
+  for (const char* const name : {"qwen3_5", "qwen3_5_tied", "qwen3_5_moe"}) {
+    FamilyTwin twin = FamilyTwinOf(name);
+    twin.config = Widened(twin.config);
+    const std::string path = Write(twin);
+    for (const int ranks : {2, 4}) {
+      SCOPED_TRACE(StrCat(name, " on ", ranks));
+      CudaSpec device = Ranks(ranks);
+      const std::vector<SequenceOutput> alone = StatesAlone(*Load(path, device));
+      EXPECT_EQ(StatesInACrowd(*Load(path, device), 5), alone);
+      EXPECT_EQ(StatesInMixedSteps(*Load(path, device)), alone);
+      device.enforce_eager = true;
+      EXPECT_EQ(StatesInACrowd(*Load(path, device), 64), alone);
+    }
+  }
 }
 
 TEST_F(CudaRanksTest, SequencesDependOnTheNumberOfRanksAlone) {

@@ -67,13 +67,6 @@ TEST_P(CudaStatesTest, NorInOtherPrecisions) {
   ExpectNothingChangesStates(device, {3, 64});
 }
 
-TEST_P(CudaStatesTest, NorOnSeveralRanks) {
-  for (const int ranks : {2, 4}) {
-    SCOPED_TRACE(ranks);
-    ExpectNothingChangesStates(Small(ranks), {5, 64});
-  }
-}
-
 TEST_P(CudaStatesTest, ASequenceGoesOnFromItsTokens) {
   ExpectGoesOnFromItsTokens(*Load(path_, Small()));
 }
