@@ -131,9 +131,17 @@ TEST(CudaOpsTest, RefusesRecurrentLayersThatItsKernelsDoNotTake) {
   EXPECT_THAT(message(ShapeWithStates(1024, 512, runs), 3),
               HasSubstr("linear_conv_kernel_dim is 3; allowed on the GPU: 4"));
   ModelConfig convolves = ShapeWithStates(1024, 512, runs);
-  convolves.layers[2].attention = ShortConvolution{.channels = 1024, .width = 3};
-  EXPECT_THAT(message(convolves),
-              HasSubstr("layer 2 has a short convolution, which the GPU does not compute"));
+  const auto of_convolution = [&](int channels, int width) {
+    convolves.layers[1].attention = ShortConvolution{.channels = channels, .width = width};
+    convolves.layers[2].attention = convolves.layers[1].attention;
+    return message(convolves, width);
+  };
+  EXPECT_EQ(of_convolution(1024, 3), "");
+  EXPECT_EQ(of_convolution(4096, 8), "");
+  EXPECT_THAT(of_convolution(4112, 3),
+              HasSubstr("number of a short convolution's channels is 4112; "
+                        "allowed on the GPU: multiples of 8 up to 4096"));
+  EXPECT_THAT(of_convolution(1024, 9), HasSubstr("conv_L_cache is 9; allowed on the GPU: up to 8"));
 }
 
 TEST(CudaOpsTest, RefusesEncoders) {

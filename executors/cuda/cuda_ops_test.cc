@@ -44,31 +44,55 @@ TEST(CudaOpsTest, TheBytesOfADecodingStep) {
   }
 }
 
+// Returns the bytes of each kernel of a decoding step of a model with convolutions of this width.
+std::vector<int64_t> BytesOfStep(const ModelConfig& shape, int rows, int convolution_width) {
+  ShapesPlacer placer(shape, kernels::Type::kBf16);
+  placer.convolution_width = convolution_width;
+  const auto model = LoadModel(shape, shape.context_length, placer);
+  CheckOk(model.status());
+  const StepBuffers buffers{.max_logit_rows = 256};
+  return DecodeBytes(**model, ContextOf(placer.weights, buffers, shape), rows, 0);
+}
+
+double Sum(const std::vector<int64_t>& kernels) {
+  return std::accumulate(kernels.begin(), kernels.end(), 0.0);
+}
+
 // Qwen3.5-27B's gated delta rules: a decoding row reads each state once.
 TEST(CudaOpsTest, TheBytesOfStates) {
   const GatedDelta delta{.key_heads = 16, .value_heads = 48, .key_size = 128, .value_size = 128};
   const ModelConfig with = ShapeWithStates(5120, 17408, delta);
   ModelConfig without = with;
   without.layers.resize(1);
-  const auto kernels_of = [](const ModelConfig& shape, int rows) {
-    ShapesPlacer placer(shape, kernels::Type::kBf16);
-    const auto model = LoadModel(shape, shape.context_length, placer);
-    CheckOk(model.status());
-    const StepBuffers buffers{.max_logit_rows = 256};
-    return DecodeBytes(**model, ContextOf(placer.weights, buffers, shape), rows, 0);
-  };
-  const auto sum = [](const std::vector<int64_t>& kernels) {
-    return std::accumulate(kernels.begin(), kernels.end(), 0.0);
-  };
   const double weights = 2 * 2.0 * 5120 * (16384 + 96 + 6144 + 3 * 17408);
   const double state = 2 * 48.0 * 128 * 128 * 4;
   for (const int rows : {1, 64}) {
-    const std::vector<int64_t> all = kernels_of(with, rows);
-    const std::vector<int64_t> one = kernels_of(without, rows);
+    const std::vector<int64_t> all = BytesOfStep(with, rows, /*convolution_width=*/4);
+    const std::vector<int64_t> one = BytesOfStep(without, rows, /*convolution_width=*/4);
     // Of each layer four linears, inputs, the rule, two norms and the gated one, and the gate.
     EXPECT_EQ(all.size(), one.size() + 2 * (5 + 2 + 3));
-    EXPECT_GT(sum(all) - sum(one), weights + rows * state);
-    EXPECT_LT(sum(all) - sum(one), weights + rows * (state + 2e6)) << "activations";
+    EXPECT_GT(Sum(all) - Sum(one), weights + rows * state);
+    EXPECT_LT(Sum(all) - Sum(one), weights + rows * (state + 2e6)) << "activations";
+  }
+}
+
+// LFM2-1.2B's short convolutions: a decoding row reads and writes the inputs of two tokens.
+TEST(CudaOpsTest, TheBytesOfShortConvolutions) {
+  ModelConfig with = ShapeWithStates(2048, 8192, {});
+  for (const int layer : {1, 2}) {
+    with.layers[layer].attention = ShortConvolution{.channels = 2048, .width = 3};
+  }
+  ModelConfig without = with;
+  without.layers.resize(1);
+  const double weights = 2 * 2.0 * 2048 * (3 * 2048 + 2048 + 3 * 8192);
+  const double states = 2 * 2.0 * 2 * 2048 * 4;
+  for (const int rows : {1, 64}) {
+    const std::vector<int64_t> all = BytesOfStep(with, rows, /*convolution_width=*/3);
+    const std::vector<int64_t> one = BytesOfStep(without, rows, /*convolution_width=*/3);
+    // Of each layer four linears, the convolution, two norms and the gate.
+    EXPECT_EQ(all.size(), one.size() + 2 * (4 + 1 + 3));
+    EXPECT_GT(Sum(all) - Sum(one), weights + rows * states);
+    EXPECT_LT(Sum(all) - Sum(one), weights + rows * (states + 5e5)) << "activations";
   }
 }
 

@@ -1,9 +1,8 @@
 // The ops of CudaOps of recurrent layers.
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
-#include "absl/status/status.h"
-#include "base/strings.h"
 #include "executors/cuda/cuda_buffer.h"
 #include "executors/cuda/cuda_ops.h"
 #include "executors/cuda/operand_bytes.h"
@@ -12,6 +11,8 @@
 #include "kernels/recurrent/delta_rule.h"
 #include "kernels/recurrent/delta_types.h"
 #include "kernels/recurrent/gated_norm.h"
+#include "kernels/recurrent/recurrent_rows.h"
+#include "kernels/recurrent/short_convolution.h"
 
 namespace millrace::cuda {
 namespace {
@@ -169,14 +170,42 @@ LinearInput CudaOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
   return input;
 }
 
-LinearInput CudaOps::ShortConvolution(int32_t layer, const ShortConvolutionSpec& /*spec*/,
-                                      LinearId /*projection*/, const LinearInput& /*in*/,
+// The kernel updates the states, so that it runs once, for one form of its output.
+LinearInput CudaOps::ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec,
+                                      LinearId projection, const LinearInput& in,
                                       Consumers consumers) {
-  Fail(absl::UnimplementedError(
-      StrCat("layer ", layer,
-             " has a short convolution, which the GPU does not compute; allowed on the GPU: "
-             "attention and gated delta rules (the model runs with --device cpu or torch)")));
-  return TakeInput(consumers, step_->tokens);
+  const ConvolutionSpec& convolution = spec.convolution;
+  Require(spec.channels <= kernels::kMaxShortConvolutionChannels && spec.channels % 8 == 0,
+          "number of a short convolution's channels", spec.channels, "multiples of 8 up to ",
+          kernels::kMaxShortConvolutionChannels);
+  Require(convolution.width <= kernels::kMaxShortConvolutionWidth, "conv_L_cache",
+          convolution.width, "up to ", kernels::kMaxShortConvolutionWidth);
+  const CudaLinear& linear = c_.weights->Linear(projection);
+  const int tokens = step_->tokens;
+  const CudaProduct bcx = Multiply(linear, in);
+  auto input = TakeInput(consumers, tokens);
+  Require(input->forms.size() == 1, "number of forms of a short convolution's output",
+          input->forms.size(), 1);
+  const kernels::Activation& out = input->forms.front().values;
+  const kernels::RecurrentRows rows = RowsOf(*step_, *c_.buffers);
+  const int64_t products = int64_t{3} * 2 * spec.channels;
+  const int64_t states =
+      2 * kFloat * kernels::ShortConvolutionFloats(convolution.width, spec.channels);
+  Run("short convolution", {tokens * products + rows.rows * states + BytesOf(out, tokens)}, [&] {
+    const std::optional<VectorId>& bias = convolution.bias;
+    return kernels::LaunchShortConvolution(
+        {.rows = rows,
+         .channels = spec.channels,
+         .width = convolution.width,
+         .bcx = bcx.values,
+         .bcx_bias = linear.bias,
+         .weights = c_.weights->Vector(convolution.weights),
+         .bias = bias.has_value() ? c_.weights->Vector(*bias) : nullptr,
+         .state = StatesOf(layer),
+         .out = out},
+        stream_);
+  });
+  return input;
 }
 
 }  // namespace millrace::cuda

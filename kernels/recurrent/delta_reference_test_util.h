@@ -40,7 +40,7 @@ T SumOverKeys(const A* a, const float* b) {
 }
 
 // Computes the token at `position` of a sequence for the i-th value head of a key head, in the
-// order of arithmetic that delta_rule.h states. `slot` is the sequence's slot, as RecurrentState
+// order of arithmetic that delta_rule.h states. `slot` is the sequence's slot, as StateParts
 // lays it out. T is float for the kernels' bits, and double for their order with less error.
 template <typename T>
 std::array<T, kDeltaHeadSize> AdvanceByBlocks(const DeltaHeads& heads, int key_head, int i,

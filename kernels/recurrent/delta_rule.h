@@ -41,7 +41,7 @@ constexpr DeltaBlock DefaultDeltaBlock() { return {16, 1}; }
 //   delta_t = beta_t * (v_t - start_t * S^T k_t) + sum over j < t of delta(t, j) delta_j
 //   out_t = start_t * S^T q_t + sum over j <= t of output(t, j) delta_j
 // and when all eight are there S = start_7 * S + sum over j of k_j (fold_j delta_j)^T. Until then
-// the state keeps S, and the keys, deltas and decays of the block's tokens (RecurrentState).
+// the state keeps S, and the keys, deltas and decays of the block's tokens (StateParts).
 //
 // Exactness: the bits of outputs and states depend only on the row's own sequence. The order of
 // arithmetic is one for prompts, decode and every cut: a sum over keys (of S and a key, S and a

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/arguments.h"
+#include "kernels/recurrent/recurrent_rows.h"
 
 namespace millrace::kernels {
 
@@ -38,45 +39,17 @@ struct DeltaHeads {
   }
 };
 
-// The rows of a step, as attention takes them (AttentionStep): the arrays lie in device memory and
-// may change between replays of a graph; the numbers belong to the host and are upper bounds. A row
-// is consecutive tokens of one sequence. It may have none: nothing of it is read or written then.
-// No two rows with tokens share a slot, but for padding rows: their slot's content is then any
-// one's of them. The positions of padding rows must not follow one another: eight from a multiple
-// of eight on would be taken for a block.
-struct RecurrentRows {
-  int rows;
-  int max_tokens;      // of the step: row_first[rows] <= max_tokens
-  int max_row_tokens;  // of a row; 1 in a graph of decode rows
-  // Row r consists of the step's tokens [row_first[r], row_first[r + 1]). The first is at position
-  // row_start[r] of the sequence whose state lies at slot row_slot[r].
-  const int32_t* row_first;  // [rows + 1], ascending from 0
-  const int32_t* row_start;  // [rows]
-  const int32_t* row_slot;   // [rows]
-  const int32_t* positions;  // [max_tokens]: of each token in its sequence
-  const int32_t* slots;      // [max_tokens]
-};
+constexpr int64_t ConvolutionFloats(const DeltaHeads& heads) {
+  return (kConvolutionTokens - 1) * heads.channels();
+}
 
-// The state of one layer, in float32: slot s begins at data[s * slot_stride] and has, one after the
-// other (StateParts says where),
+// Where the parts of a slot begin, in floats. One after the other it has
 //   the inputs of the convolution of the last three tokens, [3][channels], the oldest first;
 //   the states of the value heads before the sequence's current block,
 //     [value_heads][128 values][128 keys], which are zeros, and not stored, in the first block;
 //   of the block's tokens so far, by their place in the block: the keys, [7][key_heads][128], the
 //     deltas, [7][value_heads][128], and the decays, [7][value_heads].
-// A sequence at position p has p % 8 such tokens; what the slot holds of others has no meaning. A
-// row that begins at position 0 reads nothing of its slot; another goes on from what the row before
-// it left.
-struct RecurrentState {
-  float* data;          // 16-byte aligned
-  int64_t slot_stride;  // floats, a multiple of 4, at least StateFloats
-};
-
-constexpr int64_t ConvolutionFloats(const DeltaHeads& heads) {
-  return (kConvolutionTokens - 1) * heads.channels();
-}
-
-// Where the parts of a slot begin, in floats.
+// A sequence at position p has p % 8 such tokens; what the slot holds of others has no meaning.
 struct StateParts {
   int64_t heads;
   int64_t keys;
@@ -134,17 +107,8 @@ inline bool IsValid(const DeltaHeads& heads) {
          heads.group() <= kMaxDeltaGroup && heads.channels() <= (int64_t{1} << 22);
 }
 
-inline bool IsValid(const RecurrentRows& rows) {
-  constexpr int kMaxRows = 65535;  // of a grid's last dimension
-  return rows.rows >= 0 && rows.rows <= kMaxRows && rows.max_tokens >= 0 &&
-         rows.max_row_tokens >= 0 && rows.max_row_tokens <= rows.max_tokens &&
-         rows.row_first != nullptr && rows.row_start != nullptr && rows.row_slot != nullptr &&
-         rows.positions != nullptr && rows.slots != nullptr;
-}
-
 inline bool IsValid(const RecurrentState& state, const DeltaHeads& heads) {
-  return state.data != nullptr && IsAligned16(state.data) && state.slot_stride % 4 == 0 &&
-         state.slot_stride >= StateFloats(heads);
+  return IsValid(state, StateFloats(heads));
 }
 
 inline bool IsValid(const DeltaOperands& operands) {

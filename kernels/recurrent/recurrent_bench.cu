@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "kernels/recurrent/delta_inputs.h"
 #include "kernels/recurrent/delta_rule.h"
 #include "kernels/recurrent/gated_norm.h"
+#include "kernels/recurrent/recurrent_bench.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels {
@@ -27,18 +27,14 @@ struct Model {
 };
 constexpr Model kModels[] = {{"27B", {16, 48}}, {"35B-A3B", {16, 32}}};
 
-// Rows of `tokens` tokens each, from position `start` on.
-struct Shape {
-  int rows;
-  int tokens;
-  int start;
-
+struct Shape : BenchShape {
   bool EndsBlock() const { return start % kDeltaBlockTokens + tokens >= kDeltaBlockTokens; }
 };
 constexpr int kInside = 100, kLast = 103, kFirst = 104;
-constexpr Shape kDecode[] = {{1, 1, kInside},  {1, 1, kLast},  {16, 1, kInside},  {16, 1, kLast},
-                             {64, 1, kInside}, {64, 1, kLast}, {256, 1, kInside}, {256, 1, kLast}};
-constexpr Shape kPrompts[] = {{1, 4096, kFirst}, {1, 32768, kFirst}, {8, 1024, kFirst}};
+constexpr Shape kDecode[] = {{{1, 1, kInside}},   {{1, 1, kLast}},    {{16, 1, kInside}},
+                             {{16, 1, kLast}},    {{64, 1, kInside}}, {{64, 1, kLast}},
+                             {{256, 1, kInside}}, {{256, 1, kLast}}};
+constexpr Shape kPrompts[] = {{{1, 4096, kFirst}}, {{1, 32768, kFirst}}, {{8, 1024, kFirst}}};
 
 // One layer's memory for a step, with `inputs` sets of states and activations.
 class Layer {
@@ -59,14 +55,8 @@ class Layer {
         normed_(inputs * value_floats_),
         convolution_(kConvolutionTokens * heads.channels()),
         constants_(Constants()),
-        first_(Firsts(shape)),
-        start_(std::vector<int32_t>(shape.rows, shape.start)),
-        row_slots_(Sequence(inputs * shape.rows)),
-        positions_(Positions(shape)),
-        slots_(Slots(shape)),
-        rows_{shape.rows,   static_cast<int>(tokens_), shape.tokens,     first_.get(),
-              start_.get(), row_slots_.get(),          positions_.get(), slots_.get()},
-        weights_(std::max(int64_t{DeltaWindows(rows_)} * heads.value_heads, int64_t{1})) {
+        rows_(shape, inputs),
+        weights_(std::max(int64_t{DeltaWindows(rows_.view(0))} * heads.value_heads, int64_t{1})) {
     FillUniform(states_.get(), states_.size(), 1);
     FillUniform(keys_queries_.get(), keys_queries_.size(), 2, 0.15f);
     FillUniform(values_.get(), values_.size(), 3);
@@ -80,7 +70,7 @@ class Layer {
   cudaError_t Inputs(int input, cudaStream_t stream) const {
     return LaunchDeltaInputs(
         {.heads = heads_,
-         .rows = Rows(input),
+         .rows = rows_.view(input),
          .qkv = Qkvz(input, 0),
          .beta_alpha = {beta_alpha_.get() + input * tokens_ * 2 * heads_.value_heads,
                         int64_t{2} * heads_.value_heads, nullptr, nullptr},
@@ -93,7 +83,7 @@ class Layer {
   }
   cudaError_t Rule(int input, const DeltaBlock& block, cudaStream_t stream) const {
     return LaunchDeltaRule({.heads = heads_,
-                            .rows = Rows(input),
+                            .rows = rows_.view(input),
                             .operands = Operands(input),
                             .state = State(),
                             .out = out_.get() + input * value_floats_,
@@ -120,33 +110,7 @@ class Layer {
     for (int i = 0; i < kDeltaHeadSize; ++i) constants[i] = -std::abs(constants[i]);
     return constants;
   }
-  static std::vector<int32_t> Sequence(int size) {
-    std::vector<int32_t> numbers(size);
-    std::iota(numbers.begin(), numbers.end(), 0);
-    return numbers;
-  }
-  static std::vector<int32_t> Firsts(const Shape& shape) {
-    std::vector<int32_t> firsts = Sequence(shape.rows + 1);
-    for (int32_t& first : firsts) first *= shape.tokens;
-    return firsts;
-  }
-  static std::vector<int32_t> Positions(const Shape& shape) {
-    std::vector<int32_t> positions = Sequence(shape.rows * shape.tokens);
-    for (int32_t& position : positions) position = shape.start + position % shape.tokens;
-    return positions;
-  }
-  static std::vector<int32_t> Slots(const Shape& shape) {
-    std::vector<int32_t> slots = Sequence(shape.rows * shape.tokens);
-    for (int32_t& slot : slots) slot /= shape.tokens;
-    return slots;
-  }
 
-  // Each input has slots of its own.
-  RecurrentRows Rows(int input) const {
-    RecurrentRows rows = rows_;
-    rows.row_slot += int64_t{input} * rows.rows;
-    return rows;
-  }
   Product Qkvz(int input, int64_t column) const {
     return {qkvz_.get() + input * tokens_ * qkvz_stride_ + column, qkvz_stride_, nullptr, nullptr};
   }
@@ -163,8 +127,7 @@ class Layer {
   DeviceBuffer<DeltaGates> gates_;
   DeviceBuffer<Bf16> qkvz_, beta_alpha_, normed_;
   DeviceBuffer<float> convolution_, constants_;
-  DeviceBuffer<int32_t> first_, start_, row_slots_, positions_, slots_;
-  RecurrentRows rows_;
+  BenchRows rows_;
   DeviceBuffer<DeltaWeights> weights_;
 };
 
@@ -188,8 +151,7 @@ void Run(Bench& bench, const Model& model, const Shape& shape) {
   const double norm_bytes = values + 2 * tokens * heads.value_width() * sizeof(Bf16);
   const int inputs = RotatedInputs(shape.tokens == 1 ? rule_bytes : inputs_bytes);
   const Layer layer(heads, shape, inputs);
-  const std::string name = std::string(model.name) + " " + std::to_string(shape.rows) + " x " +
-                           std::to_string(shape.tokens) +
+  const std::string name = std::string(model.name) + " " + shape.Name() +
                            (shape.tokens > 1    ? ""
                             : shape.EndsBlock() ? " last"
                                                 : " inside");
@@ -231,13 +193,16 @@ void Run(Bench& bench, const Model& model, const Shape& shape) {
 int main(int argc, char** argv) {
   using namespace millrace::kernels;
   const std::string wanted = argc > 1 ? argv[1] : "";
-  Bench bench("Gated delta rule");
+  const bool decode = wanted != "prompts", prompts = wanted != "decode";
+  Bench bench("Recurrent layers");
   for (const Model& model : kModels) {
-    if (wanted != "prompts") {
+    if (decode) {
       for (const Shape& shape : kDecode) Run(bench, model, shape);
     }
-    if (wanted != "decode") {
+    if (prompts) {
       for (const Shape& shape : kPrompts) Run(bench, model, shape);
     }
   }
+  BenchMamba2(bench, decode, prompts);
+  BenchShortConvolution(bench, decode, prompts);
 }
