@@ -98,6 +98,13 @@ TEST(HfFamiliesTest, EachRefusesWhatItsOwnCodeDoesNotDo) {
       {"qwen3_5", R"({"linear_conv_kernel_dim": 3})", "linear_conv_kernel_dim: 3 is not supported"},
       {"qwen3_5", R"({"attn_output_gate": false})", "attn_output_gate: false is not supported"},
       {"qwen3_5", R"({"hidden_act": "gelu"})", "hidden_act: \"gelu\" is not supported"},
+      {"qwen3_next", R"({"linear_num_value_heads": 3})",
+       "linear_num_value_heads: 3 must be a multiple of the 2 of linear_num_key_heads"},
+      {"qwen3_next", R"({"linear_conv_kernel_dim": 3})",
+       "linear_conv_kernel_dim: 3 is not supported"},
+      {"qwen3_next", R"({"decoder_sparse_step": 0})", "decoder_sparse_step: is 0"},
+      {"qwen3_next", R"({"mlp_only_layers": [-1]})", "mlp_only_layers: "},
+      {"qwen3_next", R"({"num_experts_per_tok": 9})", "num_experts_per_tok: 9 experts of 8"},
   });
 }
 
@@ -285,6 +292,34 @@ TEST(HfFamiliesTest, Qwen35WithinAModelThatSeesImages) {
   EXPECT_THAT(Error(config), HasSubstr("config.json: text_config.hidden_size: is 0"));
   config.erase("text_config");
   EXPECT_THAT(Error(config), HasSubstr("config.json: text_config: is missing"));
+}
+
+// They are those of transformers' Qwen3NextConfig.
+TEST(HfFamiliesTest, Qwen3NextsDefaults) {
+  Json config = Twin("qwen3_next");
+  for (const char* field :
+       {"num_key_value_heads", "head_dim", "partial_rotary_factor", "full_attention_interval",
+        "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
+        "linear_value_head_dim", "linear_conv_kernel_dim", "norm_topk_prob",
+        "shared_expert_intermediate_size"}) {
+    config.erase(field);
+  }
+  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  const SoftmaxAttention& attention = read->model.layers[3].softmax();
+  EXPECT_EQ(attention.kv_heads, 2);
+  EXPECT_EQ(attention.head_size, 256);
+  EXPECT_EQ(attention.rope.value().dimensions, 64);
+  const auto& delta = std::get<GatedDelta>(read->model.layers[2].attention);
+  EXPECT_EQ(delta.key_heads, 16);
+  EXPECT_EQ(delta.value_heads, 32);
+  EXPECT_EQ(delta.key_size, 128);
+  EXPECT_EQ(delta.value_size, 128);
+  EXPECT_TRUE(delta.fused_qkvz && delta.fused_beta_alpha);
+  EXPECT_FALSE(delta.in_turns || delta.converted);
+  const auto& experts = std::get<ExpertsFeedForward>(read->model.layers[0].feed_forward);
+  EXPECT_TRUE(experts.router.renormalize && experts.shared_gate);
+  EXPECT_EQ(experts.shared_size, 512);
 }
 
 // A config as that of LFM2-1.2B, with the names that its authors gave sizes.
