@@ -190,10 +190,11 @@ struct GatedDeltaSpec {
   VectorId time_bias{};         // [value_heads]
   NormId norm{};                // of a value head's output, [value_size]
   bool converted = false;       // GatedDelta's
+  bool in_turns = false;        // GatedDelta's
 
   // Returns the key head that a value head reads.
   int32_t KeyHead(int32_t value_head) const {
-    return converted ? value_head % key_heads : value_head / (value_heads / key_heads);
+    return in_turns ? value_head % key_heads : value_head / (value_heads / key_heads);
   }
 };
 

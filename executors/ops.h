@@ -58,6 +58,10 @@ struct Shard {
   // within one tensor. Empty: the rank has all rows.
   std::vector<Share> rows;
   std::optional<Share> columns;  // nothing: the rank has all columns
+  // Above 1, of one tensor: each part is so many groups of equal size, and the tensor's rows are
+  // the first group of each part, then the second of each, and so on. They are placed part by part
+  // all the same (Qwen3-Next's q, k, v and gates, of which each key head has a group).
+  int64_t groups = 1;
 };
 
 // Elements of a weight that share scales, so that no rank holds a part of them.

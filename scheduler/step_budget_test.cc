@@ -70,18 +70,12 @@ TEST_P(StepBudgetTest, ALongPromptIsCutForATenthOfItsTime) {
     TimedDevice device(Options(is_cut ? std::optional(Duration::zero()) : std::nullopt),
                        GetParam().Formula());
     for (int i = 0; i < 8; ++i) device.Add(40 + 10 * i, 8000);
-    for (int i = 0; i < 40; ++i) device.RunStep();
-    for (int i = 0; i < 8; ++i) {  // from which the budget learns
-      device.Add(100 + 30 * i, 1);
-      for (int j = 0; j < 4; ++j) device.RunStep();
+    device.Learn(/*before=*/40, /*prompts=*/8, /*least=*/100, /*more=*/30);
+    const SteadyTime added = device.now();
+    for (const TimedDevice::Step& step : device.RunPrompt(7000)) {
+      longest[is_cut ? 1 : 0] = std::max(longest[is_cut ? 1 : 0], step.milliseconds);
     }
-    const SequenceId prompt = device.Add(7000, 1);
-    const size_t first = device.steps().size();
-    while (!device.life(prompt).ended) ASSERT_TRUE(device.RunStep());
-    took[is_cut ? 1 : 0] = ToSeconds(*device.life(prompt).first_token - device.life(prompt).added);
-    for (size_t i = first; i < device.steps().size(); ++i) {
-      longest[is_cut ? 1 : 0] = std::max(longest[is_cut ? 1 : 0], device.steps()[i].milliseconds);
-    }
+    took[is_cut ? 1 : 0] = ToSeconds(device.now() - added);
   }
   // Chunks of one size are not of one time where the context grows.
   EXPECT_LE(took[1], took[0] * (1 + 1.2 * kMostShare + GetParam().noise));
@@ -119,18 +113,9 @@ TEST_P(StepBudgetTest, ATargetInMillisecondsHolds) {
                          std::chrono::duration<double, std::milli>(target))),
                      GetParam().Formula());
   for (int i = 0; i < 4; ++i) device.Add(100, 2000);
-  for (int i = 0; i < 40; ++i) device.RunStep();
-  for (int i = 0; i < 8; ++i) {  // from which the budget learns
-    device.Add(60 + 10 * i, 1);
-    for (int j = 0; j < 4; ++j) device.RunStep();
-  }
-  const SequenceId prompt = device.Add(1500, 1);
-  const size_t first = device.steps().size();
-  while (!device.life(prompt).ended) ASSERT_TRUE(device.RunStep());
+  device.Learn(/*before=*/40, /*prompts=*/8, /*least=*/60, /*more=*/10);
   std::vector<double> times;
-  for (size_t i = first; i < device.steps().size(); ++i) {
-    times.push_back(device.steps()[i].milliseconds);
-  }
+  for (const TimedDevice::Step& step : device.RunPrompt(1500)) times.push_back(step.milliseconds);
   EXPECT_LE(Quantile(times, 0.99), target * (1 + GetParam().noise));
   EXPECT_GE(Quantile(times, 0.5), 0.6 * target);  // and it is used
   EXPECT_GT(device.scheduler().stats().prompt_cut_time, Duration::zero());
@@ -160,18 +145,10 @@ INSTANTIATE_TEST_SUITE_P(, StepBudgetTest, ::testing::ValuesIn(kDevices),
 TEST(StepBudgetChunksTest, ChunksAreEqual) {
   TimedDevice device(Options(Duration::zero()), kDevices[0].Formula());
   for (int i = 0; i < 4; ++i) device.Add(40 + 10 * i, 8000);
-  for (int i = 0; i < 40; ++i) device.RunStep();
-  for (int i = 0; i < 30; ++i) {  // from which the budget learns
-    device.Add(50 + 10 * i, 1);
-    for (int j = 0; j < 4; ++j) device.RunStep();
-  }
-  const SequenceId prompt = device.Add(700, 1);
-  const size_t first = device.steps().size();
-  while (!device.life(prompt).ended) ASSERT_TRUE(device.RunStep());
+  device.Learn(/*before=*/40, /*prompts=*/30, /*least=*/50, /*more=*/10);
   std::vector<int32_t> chunks;
-  for (size_t i = first; i < device.steps().size(); ++i) {
-    const int32_t tokens = device.steps()[i].work.prompt_tokens;
-    if (tokens > 0) chunks.push_back(tokens);
+  for (const TimedDevice::Step& step : device.RunPrompt(700)) {
+    if (step.work.prompt_tokens > 0) chunks.push_back(step.work.prompt_tokens);
   }
   ASSERT_GE(chunks.size(), 2);
   EXPECT_LE(chunks.front() - chunks.back(), 32);
@@ -243,19 +220,12 @@ TEST(StepBudgetMovesTest, ATargetHoldsWhereStatesAreCopied) {
     return cpu(work) + kCopy * static_cast<double>(work.moved_bytes) / (20 << 20);
   });
   for (int i = 0; i < 4; ++i) device.Add(100 + 4 * i, 2000);
-  for (int i = 0; i < 60; ++i) device.RunStep();
-  for (int i = 0; i < 12; ++i) {  // from which the budget learns
-    device.Add(60 + 10 * i, 1);
-    for (int j = 0; j < 4; ++j) device.RunStep();
-  }
-  const SequenceId prompt = device.Add(1500, 1);
-  const size_t first = device.steps().size();
-  while (!device.life(prompt).ended) ASSERT_TRUE(device.RunStep());
+  device.Learn(/*before=*/60, /*prompts=*/12, /*least=*/60, /*more=*/10);
   std::vector<double> times;
   int moving = 0;
-  for (size_t i = first; i < device.steps().size(); ++i) {
-    times.push_back(device.steps()[i].milliseconds);
-    moving += device.steps()[i].work.moved_bytes > 0 ? 1 : 0;
+  for (const TimedDevice::Step& step : device.RunPrompt(1500)) {
+    times.push_back(step.milliseconds);
+    moving += step.work.moved_bytes > 0 ? 1 : 0;
   }
   EXPECT_GT(moving, 5);
   EXPECT_LE(Quantile(times, 0.95), 80);

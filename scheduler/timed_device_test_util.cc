@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -101,6 +102,23 @@ bool TimedDevice::RunStep() {
     if (event.end) life.ended = now_;
   }
   return true;
+}
+
+void TimedDevice::Learn(int before, int prompts, int32_t least, int32_t more) {
+  for (int i = 0; i < before; ++i) RunStep();
+  for (int i = 0; i < prompts; ++i) {
+    Add(least + more * i, 1);
+    for (int j = 0; j < 4; ++j) RunStep();
+  }
+}
+
+std::vector<TimedDevice::Step> TimedDevice::RunPrompt(int32_t prompt_tokens) {
+  const SequenceId id = Add(prompt_tokens, 1);
+  const size_t first = steps_.size();
+  bool runs = true;
+  while (runs && !life(id).ended) runs = RunStep();
+  EXPECT_TRUE(runs) << "the prompt has not ended";
+  return {steps_.begin() + static_cast<std::ptrdiff_t>(first), steps_.end()};
 }
 
 int64_t TimedDevice::served(uint32_t tenant) const {

@@ -49,6 +49,13 @@ class TimedDevice {
     }
   }
 
+  // Runs `before` steps, and then teaches the device's costs: `prompts` prompts of `least` tokens
+  // and `more` more each, one after the other, each with four steps.
+  void Learn(int before, int prompts, int32_t least, int32_t more);
+  // Runs steps until a prompt of so many tokens, which is added, has its one token. Returns the
+  // steps that it took, with one that ran already.
+  std::vector<Step> RunPrompt(int32_t prompt_tokens);
+
   const std::vector<Step>& steps() const { return steps_; }
   const Life& life(SequenceId id) const { return lives_.at(id); }
   SteadyTime now() const { return now_; }

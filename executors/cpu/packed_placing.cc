@@ -63,7 +63,7 @@ void CpuWeightPlacer::PlacePacked(const Piece& piece) const {
   if (begin >= end || part.columns.count == 0) return;
   const auto read_bytes = static_cast<int64_t>(RowBytes(type, part.columns.count));
   std::vector<uint8_t> read((end - begin) * read_bytes);
-  part.packed->ReadBlocks(type, {part.source.begin + begin, end - begin},
+  part.packed->ReadBlocks(type, {part.source.Row(begin), end - begin},
                           {part.columns.begin, part.columns.count}, read.data());
   // The rank's columns of a row, and zeros behind them.
   std::vector<uint8_t> filled(RowBytes(type, matrix.columns));

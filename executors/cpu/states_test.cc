@@ -14,8 +14,11 @@
 #include "executors/models/family_reference.h"
 #include "executors/states_test_util.h"
 #include "executors/tiny_model_test_util.h"
+#include "formats/huggingface/safetensors.h"
 #include "formats/json/json.h"
 #include "formats/twins/family_twins.h"
+#include "formats/twins/hf_test_util.h"
+#include "formats/twins/tensor_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -52,7 +55,7 @@ class StatesOfAllKindsTest : public StatesTest, public testing::WithParamInterfa
   StatesOfAllKindsTest() : StatesTest(GetParam()) {}
 };
 INSTANTIATE_TEST_SUITE_P(Twins, StatesOfAllKindsTest,
-                         testing::Values("qwen3_5", "lfm2", "lfm2_biased", "lfm2moe"),
+                         testing::Values("qwen3_5", "qwen3_next", "lfm2", "lfm2_biased", "lfm2moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(StatesOfAllKindsTest, CrowdsAndCutsChangeNothing) {
@@ -148,6 +151,55 @@ TEST_F(StatesTest, AModelThatSeesImagesIsServedWithoutThem) {
     return PromptLogprobs(**loaded, Prompt(90, 0, kStateVocabulary), 90);
   };
   EXPECT_EQ(logprobs("nested"), logprobs("plain"));
+}
+
+// Qwen3-Next has the rows of q, k, v and the gate key head by key head. Placed apart, each keeps
+// the scale of its block of 128 rows. Tensors that predict further tokens are left alone.
+TEST_F(StatesTest, RowsKeyHeadByKeyHeadKeepTheirFp8Scales) {
+  FamilyTwin twin = FamilyTwinOf("qwen3_next");
+  WriteTwinFolder(twin, Path("bf16"));
+  const auto file = SafetensorsFile::Open(Path("bf16") + "/model.safetensors");
+  CheckOk(file.status());
+  SafetensorsWriter fp8, bf16;
+  int fused = 0;
+  for (const TensorInfo& tensor : file->tensors) {
+    const std::string name(tensor.name);
+    std::vector<float> values =
+        DecodeTensor(tensor.type, file->file.bytes().subspan(tensor.offset, tensor.bytes));
+    if (!name.ends_with(".in_proj_qkvz.weight")) {
+      fp8.Tensor(name, TensorType::kF32, tensor.shape, values);
+      bf16.Tensor(name, TensorType::kF32, tensor.shape, values);
+      continue;
+    }
+    ++fused;
+    const std::vector<float> scales = {1, 0.25f, 4};
+    ASSERT_EQ(tensor.shape, (std::vector<int64_t>{384, 64}));
+    const std::string codes = EncodeTensor(TensorType::kFp8E4m3, values);
+    values = DecodeTensor(TensorType::kFp8E4m3,
+                          {reinterpret_cast<const uint8_t*>(codes.data()), codes.size()});
+    fp8.Tensor(name, TensorType::kFp8E4m3, tensor.shape, values)
+        .Tensor(name + "_scale_inv", TensorType::kF32, {3, 1}, scales);
+    for (size_t i = 0; i < values.size(); ++i) values[i] *= scales[i / (128 * 64)];
+    bf16.Tensor(name, TensorType::kBf16, tensor.shape, values);
+  }
+  EXPECT_EQ(fused, 2);
+  fp8.Tensor("mtp.fc.weight", TensorType::kF32, {1}, {1.0f});
+  std::filesystem::create_directories(Path("fp8"));
+  fp8.Write(Path("fp8") + "/model.safetensors");
+  bf16.Write(Path("bf16") + "/model.safetensors");
+  twin.config["quantization_config"] = {
+      {"quant_method", "fp8"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {128, 128}}};
+  WriteFile(Path("fp8") + "/config.json", twin.config.dump());
+  for (const int ranks : {1, 2, 4}) {
+    const auto logprobs = [&](const char* folder) {
+      CpuSpec device = Device();
+      device.tensor_parallel_size = ranks;
+      const auto loaded = LoadCpuExecutor({Path(folder)}, device);
+      CheckOk(loaded.status());
+      return PromptLogprobs(**loaded, Prompt(90, 0, kVocabulary), 90);
+    };
+    EXPECT_EQ(logprobs("fp8"), logprobs("bf16")) << ranks;
+  }
 }
 
 // Prompts of many lengths, against transformers in double precision.

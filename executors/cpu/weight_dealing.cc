@@ -29,8 +29,9 @@ std::vector<CpuWeightPlacer::Piece> CpuWeightPlacer::Pieces() const {
     const Checkpoint::Part& source = parts_[part].source;
     const int64_t rows =
         std::max<int64_t>(1, kPieceBytes / (RowBytes(*source.tensor) * kTileRows)) * kTileRows;
-    for (int64_t begin = 0; begin < source.rows.total; begin += rows) {
-      pieces.push_back({part, begin, std::min(begin + rows, source.rows.total)});
+    for (int64_t begin = 0, end; begin < source.rows.total; begin = end) {
+      end = std::min({begin + rows, source.RunEnd(begin), source.rows.total});
+      pieces.push_back({part, begin, end});
     }
   }
   return pieces;
@@ -40,7 +41,7 @@ absl::Span<const uint8_t> CpuWeightPlacer::ReadPiece(const Piece& piece,
                                                      std::vector<uint8_t>* gathered) const {
   const Checkpoint::Part& source = parts_[piece.part].source;
   const int64_t row_bytes = RowBytes(*source.tensor);
-  return checkpoint_.source().Bytes(*source.tensor, (source.begin + piece.begin) * row_bytes,
+  return checkpoint_.source().Bytes(*source.tensor, source.Row(piece.begin) * row_bytes,
                                     (piece.end - piece.begin) * row_bytes, gathered);
 }
 
@@ -76,7 +77,7 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, absl::Span<const uint8_t> b
       Dequantize(tensor.type, stored, absl::MakeSpan(floats));
     }
     if (part.fp8 != nullptr) {
-      part.fp8->Apply(part.source.begin + i, part.columns.begin,
+      part.fp8->Apply(part.source.Row(i), part.columns.begin,
                       absl::MakeSpan(floats).first(part.columns.count));
     }
     if (format.type == TensorType::kF32 && tensor.type != TensorType::kF32) {

@@ -134,7 +134,7 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
       absl::Span<CpuWeightPlacer* const> ranks, ThreadPool& pool, LoadProgress* progress);
 
  private:
-  // The rank's rows of the source: row rows.begin + r, r < rows.count, becomes lane l of
+  // The rank's rows of the source: its row rows.begin + r, r < rows.count, becomes lane l of
   // the matrix's tile t, where 16 t + l = first_row + r / 16 * group_stride + r % 16.
   struct Part {
     Checkpoint::Part source;
@@ -146,8 +146,8 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
     int64_t group_stride;
   };
   static constexpr size_t kNoMatrix = static_cast<size_t>(-1);
-  // Some of the source's rows.total rows, [begin, end), of each rank's part number `part`: one
-  // thread's work at a time.
+  // Some of the source's rows.total rows, [begin, end), of each rank's part number `part`, which
+  // are neighbours in its tensor: one thread's work at a time.
   struct Piece {
     size_t part;
     int64_t begin;

@@ -236,9 +236,9 @@ TEST_F(FamiliesTest, WhatIsComputedOtherwiseShows) {
               R"(gemma3 {"rope_local_base_freq":500.0})", R"(gemma3 {"query_pre_attn_scalar":24})",
               R"(gemma3 {"sliding_window_pattern":5})", HasSubstr(R"(smollm3 {"no_rope_layers":)"),
               R"(smollm3 {"no_rope_layer_interval":3})", R"(qwen2moe {"norm_topk_prob":true})",
-              R"(qwen3moe {"norm_topk_prob":false})", R"(lfm2moe {"norm_topk_prob":false})",
-              R"(lfm2moe {"routed_scaling_factor":1.5})", R"(olmoe {"norm_topk_prob":true})",
-              HasSubstr(R"(gpt_oss {"layer_types":)"),
+              R"(qwen3moe {"norm_topk_prob":false})", R"(qwen3_next {"norm_topk_prob":false})",
+              R"(lfm2moe {"norm_topk_prob":false})", R"(lfm2moe {"routed_scaling_factor":1.5})",
+              R"(olmoe {"norm_topk_prob":true})", HasSubstr(R"(gpt_oss {"layer_types":)"),
               R"(gpt_oss {"rope_scaling":{"truncate":true}})"));
     }
   }

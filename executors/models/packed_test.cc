@@ -112,6 +112,30 @@ TEST_F(PackedTest, RowsThatBlocksDoNotDivideAnswerAsTheirDequantizedTwins) {
   }
 }
 
+// q, k, v and the gate of Qwen3-Next are one tensor with the rows of each key head together, and
+// are placed apart.
+TEST_F(PackedTest, RowsKeyHeadByKeyHeadAnswerAsTheirDequantizedTwins) {
+  FamilyTwin twin = FamilyTwinOf("qwen3_next");
+  twin.config["mlp_only_layers"] = {0, 1, 2, 3};  // rounded inputs would choose other experts
+  WriteTwinFolder(twin, Path("floats"));
+  const QuantScheme schemes[] = {{.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false},
+                                 {.group = {1, 32}, .packing = Packing::kAwq, .symmetric = false},
+                                 {.group = kPerChannel, .packing = Packing::kPackQuantized}};
+  for (const QuantScheme& scheme : schemes) {
+    SCOPED_TRACE(PackedConfig(scheme).dump());
+    PackFolder(scheme, {.linears = {".in_proj_qkvz"}, .routers = {".in_proj_ba"}}, Path("floats"),
+               Path("packed"), Path("twin"));
+    for (const int ranks : {1, 2, 4}) {
+      const auto logprobs = [&](const char* folder) {
+        return PromptLogprobs(*LoadRanks(Path(folder), ranks), Prompt(kTokens, 0, 128), kTokens);
+      };
+      const std::vector<float> reference = logprobs("twin");
+      EXPECT_LT(RelativeError(logprobs("packed"), reference), kTolerance) << ranks;
+      EXPECT_GT(RelativeError(logprobs("floats"), reference), kTolerance) << ranks;
+    }
+  }
+}
+
 // v, up and down are left as they are, so that fused linears are made of both.
 TEST_F(PackedTest, ModulesLeftAloneRunBesidePackedOnes) {
   for (const bool reordered : {false, true}) {

@@ -138,11 +138,15 @@ absl::StatusOr<Mixer> PartLoader::Softmax(int layer, const SoftmaxAttention& att
 }
 
 absl::StatusOr<Mixer> PartLoader::Delta(int layer, const GatedDelta& delta) {
-  const std::vector<std::string> qkvz = {Weight(layer, "attn_qkv"), Weight(layer, "attn_gate")};
+  // What the files have key head by key head is one tensor.
+  std::vector<std::string> qkvz = {Weight(layer, "attn_qkv"), Weight(layer, "attn_gate")};
+  std::vector<std::string> beta_alpha = {Weight(layer, "ssm_beta"), Weight(layer, "ssm_alpha")};
+  if (delta.fused_qkvz) qkvz = {Weight(layer, "ssm_in")};
+  if (delta.fused_beta_alpha) beta_alpha = {Weight(layer, "ssm_ba")};
   const std::string output = Weight(layer, "ssm_out");
   MILLRACE_ASSIGN_OR_RETURN(const int64_t rows, BlockRows(placer_, qkvz));
   MILLRACE_ASSIGN_OR_RETURN(const ScaleBlock out, placer_.BlockOf(output));
-  if (delta.converted && delta.value_heads != delta.key_heads && placer_.rank().size > 1) {
+  if (delta.in_turns && delta.value_heads != delta.key_heads && placer_.rank().size > 1) {
     return absl::UnimplementedError(StrCat(
         qkvz[0], " has ", delta.value_heads, " value heads in turns, of ", delta.key_heads,
         " key heads; allowed with tensor_parallel_size above 1: value heads behind one another, as "
@@ -158,13 +162,17 @@ absl::StatusOr<Mixer> PartLoader::Delta(int layer, const GatedDelta& delta) {
                                  .value_heads = static_cast<int32_t>(heads.q.size),
                                  .key_size = delta.key_size,
                                  .value_size = delta.value_size,
-                                 .converted = delta.converted}};
+                                 .converted = delta.converted,
+                                 .in_turns = delta.in_turns}};
   MILLRACE_ASSIGN_OR_RETURN(
-      mixer.weights.qkvz,
-      placer_.Linear(qkvz, {.rows = {keys, keys, values, values}, .columns = std::nullopt}));
-  MILLRACE_ASSIGN_OR_RETURN(mixer.weights.beta_alpha,
-                            placer_.Linear({Weight(layer, "ssm_beta"), Weight(layer, "ssm_alpha")},
-                                           {.rows = {heads.q, heads.q}, .columns = std::nullopt}));
+      mixer.weights.qkvz, placer_.Linear(qkvz, {.rows = {keys, keys, values, values},
+                                                .columns = std::nullopt,
+                                                .groups = delta.fused_qkvz ? delta.key_heads : 1}));
+  MILLRACE_ASSIGN_OR_RETURN(
+      mixer.weights.beta_alpha,
+      placer_.Linear(beta_alpha, {.rows = {heads.q, heads.q},
+                                  .columns = std::nullopt,
+                                  .groups = delta.fused_beta_alpha ? delta.key_heads : 1}));
   mixer.readers = {mixer.weights.qkvz, mixer.weights.beta_alpha};
   MILLRACE_ASSIGN_OR_RETURN(mixer.spec.convolution,
                             placer_.Convolution(StrCat("blk.", layer, ".ssm_conv1d"),

@@ -45,7 +45,7 @@ class PackageLm : public HostModel {
 
   const ModelInfo& info() const override { return info_; }
   absl::Status Move(absl::Span<const StateMove> moves) override {
-    for (const StateMove& move : moves) kv_.Move(move);
+    kv_.Move(moves);
     return absl::OkStatus();
   }
 

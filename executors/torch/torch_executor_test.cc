@@ -87,6 +87,21 @@ TEST_F(TorchExecutorTest, PackedRoutersAnswerAsTheirDequantizedTwins) {
   EXPECT_NE(Logprobs(Path("packed")), Logprobs(Path("floats")));
 }
 
+// q, k, v and the gate of Qwen3-Next are one tensor with the rows of each key head together, and
+// are placed apart.
+TEST_F(TorchExecutorTest, PackedRowsKeyHeadByKeyHeadAnswerAsTheirDequantizedTwins) {
+  FamilyTwin twin = FamilyTwinOf("qwen3_next");
+  twin.config["vocab_size"] = 320;
+  WriteTwinFolder(twin, Path("floats"));
+  for (const Packing packing : {Packing::kGptq, Packing::kAwq, Packing::kPackQuantized}) {
+    PackFolder({.group = {1, 32}, .packing = packing, .symmetric = false},
+               {.linears = {".in_proj_qkvz"}, .routers = {".in_proj_ba"}}, Path("floats"),
+               Path("packed"), Path("twin"));
+    EXPECT_EQ(Logprobs(Path("packed")), Logprobs(Path("twin")));
+    EXPECT_NE(Logprobs(Path("packed")), Logprobs(Path("floats")));
+  }
+}
+
 TEST_F(TorchExecutorTest, GgufFilesGiveTheReferencesLogprobs) {
   for (const char* architecture : {"llama", "qwen3"}) {
     for (const TensorType type :

@@ -10,20 +10,19 @@
 
 namespace millrace::aten {
 
-void TorchKv::Move(const StateMove& move) const {
+void TorchKv::Move(absl::Span<const StateMove> moves) const {
   const c10::InferenceMode inference;
-  for (size_t layer = 0; layer < groups.size(); ++layer) {
-    if (groups[layer] != move.group) continue;
-    if (inputs[layer].defined()) {
-      for (const at::Tensor& state : {inputs[layer], states[layer]}) {
-        if (!state.defined()) continue;
-        state.narrow(0, move.to.block, 1).copy_(state.narrow(0, move.from.block, 1));
-      }
-      continue;
-    }
-    for (const at::Tensor& pages : {keys[layer], values[layer]}) {
-      pages.narrow(0, move.to.block * block_size, block_size)
-          .copy_(pages.narrow(0, move.from.block * block_size, block_size));
+  const auto copy = [](const at::Tensor& of, const StateMove& move, int64_t size) {
+    if (!of.defined()) return;
+    of.narrow(0, move.to.block * size, size).copy_(of.narrow(0, move.from.block * size, size));
+  };
+  for (const StateMove& move : moves) {
+    for (size_t layer = 0; layer < groups.size(); ++layer) {
+      if (groups[layer] != move.group) continue;
+      copy(inputs[layer], move, 1);
+      copy(states[layer], move, 1);
+      copy(keys[layer], move, block_size);
+      copy(values[layer], move, block_size);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
 #include "formats/model/model_config.h"
@@ -31,8 +32,8 @@ struct TorchKv {
   // Adds the state of one more layer, of so many places in blocks, or of so many slots.
   void AddLayer(const LayerConfig& layer, int64_t places, int64_t slots, at::ScalarType dtype);
 
-  // Copies a whole block, or a whole state, in all layers of its group.
-  void Move(const StateMove& move) const;
+  // Copies whole blocks, or whole states, in all layers of their groups.
+  void Move(absl::Span<const StateMove> moves) const;
 };
 
 // Allocates as many blocks as fit device.kv_cache_memory, and `more_places` behind those of each

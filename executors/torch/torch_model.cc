@@ -26,7 +26,7 @@ struct TorchModel : HostModel {
   const ModelInfo& info() const override { return model_info; }
 
   absl::Status Move(absl::Span<const StateMove> moves) override {
-    for (const StateMove& move : moves) kv.Move(move);
+    kv.Move(moves);
     return absl::OkStatus();
   }
 

@@ -161,7 +161,7 @@ TEST_F(TorchOpsTest, AMoveCopiesAState) {
   kv.AddLayer(layer, /*places=*/48, /*slots=*/3, at::kFloat);
   kv.inputs[2].zero_();
   kv.inputs[2].select(0, 0).fill_(5);
-  kv.Move({.group = 1, .from = {0}, .to = {2}});
+  kv.Move({{.group = 1, .from = {0}, .to = {2}}});
   for (const at::Tensor& state : {kv.inputs[1], kv.states[1], kv.inputs[2]}) {
     EXPECT_TRUE(state.select(0, 2).eq(5).all().item<bool>());
     EXPECT_TRUE(state.select(0, 1).eq(0).all().item<bool>());

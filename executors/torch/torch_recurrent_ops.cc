@@ -46,7 +46,7 @@ at::Tensor TorchOps::DeltaRow(int32_t layer, const GatedDeltaSpec& spec, const a
     const at::Tensor unit =
         OfUnitLength(mixed.narrow(1, begin, keys).unflatten(-1, {spec.key_heads, spec.key_size}));
     const int64_t each = spec.value_heads / spec.key_heads;
-    return spec.converted ? unit.repeat({1, each, 1}) : unit.repeat_interleave(each, 1);
+    return spec.in_turns ? unit.repeat({1, each, 1}) : unit.repeat_interleave(each, 1);
   };
   const at::Tensor q = heads(0) / std::sqrt(static_cast<double>(spec.key_size));
   const at::Tensor k = heads(keys);

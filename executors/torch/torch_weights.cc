@@ -45,7 +45,7 @@ absl::Status TorchWeightPlacer::Fill(const Checkpoint::Part& part, const std::st
     std::vector<float>& row = wide[thread];
     row.resize(columns.total);
     for (int64_t i = chunk * kRows; i < end; ++i) {
-      const int64_t from = part.begin + part.rows.begin + i;
+      const int64_t from = part.Row(part.rows.begin + i);
       if (packed.has_value()) {
         packed->ReadFloats(from, row.data());
       } else {

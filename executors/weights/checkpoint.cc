@@ -23,6 +23,25 @@ std::string TypeAndShape(const TensorInfo& tensor) {
   return StrCat(Traits(tensor.type).name, " ", ShapeString(tensor.shape));
 }
 
+// The parts of one tensor that has them in groups; none where it is not made of these.
+std::vector<Checkpoint::Part> GroupedParts(const std::vector<const TensorInfo*>& tensors,
+                                           const Shard& shard) {
+  int64_t group = 0;  // rows of all parts
+  for (const Share& rows : shard.rows) {
+    if (rows.total % shard.groups != 0) return {};
+    group += rows.total / shard.groups;
+  }
+  if (tensors.size() != 1 || group * shard.groups != tensors[0]->shape[0]) return {};
+  std::vector<Checkpoint::Part> parts;
+  int64_t begin = 0;
+  for (const Share& rows : shard.rows) {
+    const int64_t run = rows.total / shard.groups;
+    parts.push_back({tensors[0], begin, rows, run, group});
+    begin += run;
+  }
+  return parts;
+}
+
 }  // namespace
 
 absl::StatusOr<const TensorInfo*> Checkpoint::Find(const std::string& name) const {
@@ -79,6 +98,16 @@ absl::StatusOr<std::vector<Checkpoint::Part>> Checkpoint::Parts(
     for (const TensorInfo* tensor : tensors) parts.push_back({tensor, 0, Whole(tensor->shape[0])});
     return parts;
   }
+  const auto wrong_rows = [&](const TensorInfo& tensor) {
+    return absl::InvalidArgumentError(
+        StrCat(source_.base_name(), ": tensor ", tensor.name, " is ", TypeAndShape(tensor),
+               ", allowed: the rows of the parts that it consists of"));
+  };
+  if (shard.groups > 1) {
+    parts = GroupedParts(tensors, shard);
+    if (parts.empty()) return wrong_rows(*tensors[0]);
+    return parts;
+  }
   auto tensor = tensors.begin();
   int64_t begin = 0;
   for (const Share& rows : shard.rows) {
@@ -91,10 +120,7 @@ absl::StatusOr<std::vector<Checkpoint::Part>> Checkpoint::Parts(
     }
   }
   if (parts.size() == shard.rows.size() && tensor == tensors.end()) return parts;
-  const TensorInfo& wrong = **std::min(tensor, tensors.end() - 1);
-  return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ", wrong.name, " is ",
-                                           TypeAndShape(wrong),
-                                           ", allowed: the rows of the parts that it consists of"));
+  return wrong_rows(**std::min(tensor, tensors.end() - 1));
 }
 
 absl::StatusOr<std::optional<PackedReader>> Checkpoint::Packed(const TensorInfo& tensor) const {

@@ -36,12 +36,22 @@ class Checkpoint {
   absl::StatusOr<std::vector<const TensorInfo*>> Matrices(
       const std::vector<std::string>& names) const;
 
-  // The shard's parts: whose rows [begin, begin + rows.total) each is. Without parts each tensor is
-  // one, and the rank has all of it.
+  // The shard's parts: whose rows [begin, begin + rows.total) each is, or in groups its runs of
+  // `run` rows, which begin `step` rows apart. Without parts each tensor is one, and the rank has
+  // all of it.
   struct Part {
     const TensorInfo* tensor;
     int64_t begin;
     Share rows;
+    int64_t run = 0;  // 0: all rows are together
+    int64_t step = 0;
+
+    // Returns the tensor's row that is the part's row of this number.
+    int64_t Row(int64_t row) const {
+      return begin + (run == 0 ? row : row / run * step + row % run);
+    }
+    // Returns the end of the part's rows that are neighbours in the tensor, this one among them.
+    int64_t RunEnd(int64_t row) const { return run == 0 ? rows.total : (row / run + 1) * run; }
   };
   absl::StatusOr<std::vector<Part>> Parts(const std::vector<const TensorInfo*>& tensors,
                                           const Shard& shard) const;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "executors/weights/shares.h"
 #include "formats/families/families.h"
 #include "formats/gguf/gguf.h"
 #include "formats/huggingface/safetensors.h"
@@ -73,6 +74,40 @@ std::unique_ptr<const SafetensorsFolder> Open(const SafetensorsWriter& writer) {
   std::filesystem::remove_all(folder);
   EXPECT_TRUE(opened.ok()) << opened.status();
   return *std::move(opened);
+}
+
+// Rows in groups: q's, k's and v's of the first of three heads, then of the second, and so on.
+TEST(CheckpointTest, FindsThePartsOfRowsInGroups) {
+  constexpr int64_t kHeads = 3;
+  const std::vector<float> ones(24 * 2, 1.0f);
+  SafetensorsWriter writer;
+  writer.Tensor("model.layers.0.self_attn.q_proj.weight", TensorType::kF32, {24, 2}, ones);
+  const auto folder = Open(writer);
+  const Checkpoint checkpoint(*folder);
+  const std::vector<const TensorInfo*> tensors = {folder->FindTensor("blk.0.attn_q.weight")};
+  const auto parts = [&](const std::vector<int64_t>& sizes) {  // of a head
+    Shard shard{.rows = {}, .columns = std::nullopt, .groups = kHeads};
+    for (const int64_t size : sizes) shard.rows.push_back(Whole(kHeads * size));
+    return checkpoint.Parts(tensors, shard);
+  };
+  const auto found = parts({2, 1, 5});
+  ASSERT_TRUE(found.ok()) << found.status();
+  std::vector<int64_t> rows;
+  for (const Checkpoint::Part& part : *found) {
+    for (int64_t row = 0; row < part.rows.total; ++row) {
+      rows.push_back(part.Row(row));
+      const int64_t end = part.RunEnd(row);
+      EXPECT_EQ(part.Row(end - 1) - part.Row(row), end - 1 - row);
+      EXPECT_TRUE(end == part.rows.total || part.Row(end) > part.Row(end - 1) + 1);
+    }
+  }
+  EXPECT_THAT(rows, ElementsAre(0, 1, 8, 9, 16, 17,  //
+                                2, 10, 18,           //
+                                3, 4, 5, 6, 7, 11, 12, 13, 14, 15, 19, 20, 21, 22, 23));
+  EXPECT_THAT(std::string(parts({2, 1}).status().message()),
+              HasSubstr("q_proj.weight is F32 [24, 2], allowed: the rows of the parts"));
+  Shard uneven{.rows = {Whole(23), Whole(1)}, .columns = std::nullopt, .groups = kHeads};
+  EXPECT_FALSE(checkpoint.Parts(tensors, uneven).ok());
 }
 
 TEST(CheckpointTest, FindsScalesInEverySpelling) {

@@ -49,11 +49,19 @@ void AddAttention(const std::string& block, int64_t hidden, const GatedDelta& de
   const auto add = [&](const char* name, std::vector<int64_t> shape, TensorRole role) {
     tensors->push_back({block + name, std::move(shape), role});
   };
-  add("attn_qkv.weight", {delta.channels(), hidden}, TensorRole::kLinear);
-  add("attn_gate.weight", {values, hidden}, TensorRole::kLinear);
+  if (delta.fused_qkvz) {
+    add("ssm_in.weight", {delta.channels() + values, hidden}, TensorRole::kLinear);
+  } else {
+    add("attn_qkv.weight", {delta.channels(), hidden}, TensorRole::kLinear);
+    add("attn_gate.weight", {values, hidden}, TensorRole::kLinear);
+  }
   // So few rows are hardly ever quantized.
-  add("ssm_beta.weight", {delta.value_heads, hidden}, TensorRole::kRouter);
-  add("ssm_alpha.weight", {delta.value_heads, hidden}, TensorRole::kRouter);
+  if (delta.fused_beta_alpha) {
+    add("ssm_ba.weight", {2 * int64_t{delta.value_heads}, hidden}, TensorRole::kRouter);
+  } else {
+    add("ssm_beta.weight", {delta.value_heads, hidden}, TensorRole::kRouter);
+    add("ssm_alpha.weight", {delta.value_heads, hidden}, TensorRole::kRouter);
+  }
   std::vector<int64_t> convolution = {delta.channels(), 1, kConvolutionWidth};
   if (delta.converted) convolution = {delta.channels(), kConvolutionWidth};
   add("ssm_conv1d.weight", std::move(convolution), TensorRole::kVector);

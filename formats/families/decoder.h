@@ -31,6 +31,10 @@ namespace millrace {
 //   blk.N.attn_qkv.weight                            [C, H]: q's rows, k's and then v's
 //   blk.N.attn_gate.weight                           [V * S, H]
 //   blk.N.ssm_beta.weight, blk.N.ssm_alpha.weight    [V, H]
+//   blk.N.ssm_in.weight (if fused_qkvz, in place of the first two)    [C + V * S, H]: of each key
+//     head q's rows, k's, v's and then the gate's
+//   blk.N.ssm_ba.weight (if fused_beta_alpha, in place of those two)  [2 * V, H]: of each key head
+//     beta's rows and then alpha's
 //   blk.N.ssm_conv1d.weight            [C, 1, kConvolutionWidth]; in GGUF [C, kConvolutionWidth]
 //   blk.N.ssm_a, blk.N.ssm_dt.bias                   [V]
 //   blk.N.ssm_norm.weight                            [S]
@@ -57,6 +61,8 @@ inline constexpr Spelling kDeltaSpellings[] = {
     {"blk.#.attn_gate", "model.layers.#.linear_attn.in_proj_z"},
     {"blk.#.ssm_beta", "model.layers.#.linear_attn.in_proj_b"},
     {"blk.#.ssm_alpha", "model.layers.#.linear_attn.in_proj_a"},
+    {"blk.#.ssm_in", "model.layers.#.linear_attn.in_proj_qkvz"},
+    {"blk.#.ssm_ba", "model.layers.#.linear_attn.in_proj_ba"},
     {"blk.#.ssm_conv1d", "model.layers.#.linear_attn.conv1d"},
     {"blk.#.ssm_a", "model.layers.#.linear_attn.A_log"},
     {"blk.#.ssm_dt.bias", "model.layers.#.linear_attn.dt_bias"},

@@ -27,6 +27,7 @@ namespace millrace {
   FAMILY(kQwen2Moe)               \
   FAMILY(kQwen3Moe)               \
   FAMILY(kQwen35Moe)              \
+  FAMILY(kQwen3Next)              \
   FAMILY(kLfm2Moe)                \
   FAMILY(kOlmoe)                  \
   FAMILY(kGraniteMoe)             \

@@ -11,14 +11,17 @@
 
 namespace millrace {
 
+absl::Status RefuseQwenWindows(const HfReader& config, ModelConfig* model) {
+  MILLRACE_RETURN_IF_ERROR(config.fields().Refuse("use_sliding_window", Json::array({false})));
+  return config.SetWindows(
+      0, [](int) { return false; }, model);
+}
+
 absl::Status SetQwenExperts(const HfReader& config, ExpertsFeedForward experts,
                             ModelConfig* model) {
-  MILLRACE_RETURN_IF_ERROR(config.fields().Refuse("use_sliding_window", Json::array({false})));
-  MILLRACE_RETURN_IF_ERROR(config.SetWindows(
-      0, [](int) { return false; }, model));
   MILLRACE_ASSIGN_OR_RETURN(experts.size, config.Int("moe_intermediate_size", kMaxWidth));
   MILLRACE_ASSIGN_OR_RETURN(experts.router.renormalize,
-                            config.fields().BoolOr("norm_topk_prob", false));
+                            config.fields().BoolOr("norm_topk_prob", experts.router.renormalize));
   MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadHfRouter(config, "num_experts", experts.router));
   MILLRACE_ASSIGN_OR_RETURN(const int step, config.IntOr("decoder_sparse_step", kMaxLayers, 1));
   std::vector<int64_t> dense;
@@ -39,6 +42,7 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_ASSIGN_OR_RETURN(const bool biases, config.fields().BoolOr("qkv_bias", true));
   for (LayerConfig& layer : model.layers) layer.softmax().qkv_bias = biases;
+  MILLRACE_RETURN_IF_ERROR(RefuseQwenWindows(config, &model));
   ExpertsFeedForward experts{.shared_gate = true};
   MILLRACE_ASSIGN_OR_RETURN(experts.shared_size,
                             config.Int("shared_expert_intermediate_size", kMaxWidth));

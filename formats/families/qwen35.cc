@@ -70,12 +70,11 @@ absl::StatusOr<GatedDelta> ReadDelta(const HfReader& config) {
 }  // namespace
 
 // The parts of a position that mrope_section tells apart are the same number in a text alone.
-absl::StatusOr<ModelConfig> ReadHfQwen35(const HfReader& config, bool experts) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({.head_size = 256,
-                                                               .kv_heads = experts ? 2 : 4,
-                                                               .context = 32768,
-                                                               .experts = experts,
-                                                               .rope = {.partial = 0.25}}));
+absl::StatusOr<ModelConfig> ReadHfQwen35(const HfReader& config, HfDefaults defaults) {
+  defaults.head_size = 256;
+  defaults.context = 32768;
+  defaults.rope.partial = 0.25;
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder(defaults));
   MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_RETURN_IF_ERROR(config.fields().Refuse("attn_output_gate", Json::array({true})));
   MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
@@ -97,7 +96,7 @@ absl::StatusOr<ModelConfig> ReadGgufQwen35(const GgufReader& file, bool experts)
   MILLRACE_ASSIGN_OR_RETURN(const int further,
                             file.IntOr("nextn_predict_layers", model.num_layers() - 1, 0, 0));
   model.layers.resize(model.layers.size() - further);
-  GatedDelta delta{.converted = true};
+  GatedDelta delta{.converted = true, .in_turns = true};
   MILLRACE_ASSIGN_OR_RETURN(delta.key_size, file.Int("ssm.state_size", kMaxHeadSize));
   MILLRACE_ASSIGN_OR_RETURN(delta.key_heads, file.Int("ssm.group_count", kMaxHeads));
   MILLRACE_ASSIGN_OR_RETURN(delta.value_heads, file.Int("ssm.time_step_rank", kMaxHeads));
@@ -143,7 +142,7 @@ absl::StatusOr<ModelConfig> ReadHfNested(
 namespace {
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  return ReadHfQwen35(config, /*experts=*/false);
+  return ReadHfQwen35(config, {.kv_heads = 4});
 }
 
 absl::StatusOr<ModelConfig> ReadHfOfImages(const HfReader& config) {

@@ -1,4 +1,4 @@
-// The code that Qwen3.5 and Qwen3.5-MoE share.
+// The code that Qwen3.5, Qwen3.5-MoE and Qwen3-Next share.
 #ifndef MILLRACE_FORMATS_FAMILIES_QWEN35_H_
 #define MILLRACE_FORMATS_FAMILIES_QWEN35_H_
 
@@ -13,16 +13,18 @@
 
 namespace millrace {
 
-// Reads a model but for its feed-forward networks, where `experts` says that those are mixtures.
-absl::StatusOr<ModelConfig> ReadHfQwen35(const HfReader& config, bool experts);
+// Reads a model but for its feed-forward networks, where those are mixtures. `defaults` has those
+// in which families differ.
+absl::StatusOr<ModelConfig> ReadHfQwen35(const HfReader& config, HfDefaults defaults);
 
 // Reads by `read` the language model of a config that has it in text_config. Whether its head is
 // the embedding is said beside it, and counts where it is.
 absl::StatusOr<ModelConfig> ReadHfNested(
     const HfReader& config, absl::StatusOr<ModelConfig> (*read)(const HfReader& config));
 
-// Reads a GGUF file's model, likewise.
+// Reads a GGUF file's model, likewise; and one whose every layer has a mixture and a shared expert.
 absl::StatusOr<ModelConfig> ReadGgufQwen35(const GgufReader& file, bool experts);
+absl::StatusOr<ModelConfig> ReadGgufQwen35Moe(const GgufReader& file);
 
 // The names of norms in GGUF files.
 inline constexpr Spelling kQwen35GgufSpellings[] = {

@@ -10,7 +10,8 @@ namespace millrace {
 namespace {
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadHfQwen35(config, /*experts=*/true));
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model,
+                            ReadHfQwen35(config, {.kv_heads = 2, .experts = true}));
   ExpertsFeedForward experts{.shared_gate = true};
   MILLRACE_ASSIGN_OR_RETURN(experts.size, config.IntOr("moe_intermediate_size", kMaxWidth, 512));
   MILLRACE_ASSIGN_OR_RETURN(experts.shared_size,
@@ -23,18 +24,6 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
 
 absl::StatusOr<ModelConfig> ReadHfOfImages(const HfReader& config) {
   return ReadHfNested(config, ReadHf);
-}
-
-// llama.cpp divides the scores by their sum.
-absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadGgufQwen35(file, /*experts=*/true));
-  ExpertsFeedForward experts{.shared_gate = true};
-  MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, {.renormalize = true}));
-  MILLRACE_ASSIGN_OR_RETURN(experts.size, ReadGgufExpertSize(file, experts.router, model));
-  MILLRACE_ASSIGN_OR_RETURN(experts.shared_size,
-                            file.Int("expert_shared_feed_forward_length", kMaxWidth));
-  SetExperts(experts, &model);
-  return model;
 }
 
 constexpr HfArchitecture kArchitectures[] = {
@@ -54,9 +43,21 @@ constexpr std::string_view kTwins = R"([
 
 }  // namespace
 
+// llama.cpp divides the scores by their sum.
+absl::StatusOr<ModelConfig> ReadGgufQwen35Moe(const GgufReader& file) {
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadGgufQwen35(file, /*experts=*/true));
+  ExpertsFeedForward experts{.shared_gate = true};
+  MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, {.renormalize = true}));
+  MILLRACE_ASSIGN_OR_RETURN(experts.size, ReadGgufExpertSize(file, experts.router, model));
+  MILLRACE_ASSIGN_OR_RETURN(experts.shared_size,
+                            file.Int("expert_shared_feed_forward_length", kMaxWidth));
+  SetExperts(experts, &model);
+  return model;
+}
+
 constexpr Family kQwen35Moe = Qwen35Family({.name = "qwen35moe",
                                             .hf = kArchitectures,
-                                            .read_gguf = ReadGguf,
+                                            .read_gguf = ReadGgufQwen35Moe,
                                             .spellings = kSpellings,
                                             .twins = kTwins});
 

@@ -17,6 +17,7 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_RETURN_IF_ERROR(config.ReadAttentionBias(&model));
   AddHeadNorms(&model);
+  MILLRACE_RETURN_IF_ERROR(RefuseQwenWindows(config, &model));
   MILLRACE_RETURN_IF_ERROR(SetQwenExperts(config, {}, &model));
   return model;
 }

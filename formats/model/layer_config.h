@@ -50,10 +50,16 @@ struct GatedDelta {
   int value_heads = 0;  // head h reads key head h / (value_heads / key_heads)
   int key_size = 0;     // of a head
   int value_size = 0;
-  // True if the tensors are as llama.cpp's converter leaves them: value heads are in turns, so that
-  // head h reads key head h % key_heads; blk.N.ssm_a is -A in place of A's logarithm; and the
-  // convolution's weight lacks its dimension of 1.
+  // True if the tensors are as llama.cpp's converter leaves them: blk.N.ssm_a is -A in place of A's
+  // logarithm, and the convolution's weight lacks its dimension of 1.
   bool converted = false;
+  // True if value heads are in turns, so that head h reads key head h % key_heads (Qwen3.5's GGUF
+  // files).
+  bool in_turns = false;
+  // One tensor in place of two: blk.N.ssm_in.weight has the rows of q, k, v and the gate, and
+  // blk.N.ssm_ba.weight those of beta and alpha, each of them key head by key head (Qwen3-Next).
+  bool fused_qkvz = false;
+  bool fused_beta_alpha = false;
 
   // Returns the channels of the convolution: those of queries, keys and values.
   int channels() const { return 2 * key_heads * key_size + value_heads * value_size; }

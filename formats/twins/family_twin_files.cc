@@ -215,8 +215,9 @@ void AddDelta(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* writ
       .Uint32(key("ssm.time_step_rank"), delta->value_heads)
       .Uint32(key("ssm.inner_size"), delta->value_heads * delta->value_size)
       .Uint32(key("full_attention_interval"),
-              twin.config["full_attention_interval"].get<uint32_t>())
-      .Int32s(key("rope.dimension_sections"), {11, 11, 10, 0});
+              twin.config["full_attention_interval"].get<uint32_t>());
+  if (delta->fused_beta_alpha) return;  // Qwen3-Next, which sees no images
+  writer->Int32s(key("rope.dimension_sections"), {11, 11, 10, 0});
 }
 
 // Brings parts of `size` numbers, one for each value head, from the order of key heads into turns:
@@ -230,9 +231,8 @@ void PutInTurns(const GatedDelta& delta, size_t size, float* parts) {
   }
 }
 
-// Changes a tensor of a gated delta rule as llama.cpp's converter does.
-void ConvertDelta(const GatedDelta& delta, const TensorInfo& tensor, std::vector<int64_t>* shape,
-                  std::vector<float>* values) {
+// The same of the tensors that have a part for each value head.
+void PutInTurns(const GatedDelta& delta, const TensorInfo& tensor, std::vector<float>* values) {
   const auto is = [&](std::string_view name) { return tensor.name.ends_with(name); };
   const size_t row = values->size() / tensor.shape[0];
   const size_t first = values->size() - delta.value_heads * delta.value_size * row;
@@ -246,6 +246,14 @@ void ConvertDelta(const GatedDelta& delta, const TensorInfo& tensor, std::vector
       PutInTurns(delta, delta.value_size, values->data() + at);
     }
   }
+}
+
+// Changes a tensor of a gated delta rule as llama.cpp's converter does, which leaves Qwen3-Next's
+// heads in their order.
+void ConvertDelta(const GatedDelta& delta, const TensorInfo& tensor, std::vector<int64_t>* shape,
+                  std::vector<float>* values) {
+  const auto is = [&](std::string_view name) { return tensor.name.ends_with(name); };
+  if (!delta.fused_beta_alpha) PutInTurns(delta, tensor, values);
   if (is(".ssm_conv1d.weight")) shape->erase(shape->begin() + 1);
   if (is(".ssm_a")) {
     for (float& value : *values) value = -std::exp(value);
@@ -489,7 +497,12 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
       values.erase(values.begin(),
                    values.begin() + model.encoder->first_position * model.hidden_size);
     }
-    tensors.push_back({std::string(tensor.name), tensor.type, std::move(shape), std::move(values)});
+    TwinTensor made{std::string(tensor.name), tensor.type, std::move(shape), std::move(values)};
+    if (made.name.ends_with(".ssm_in.weight") && !twin.fused_in_gguf) {
+      for (TwinTensor& cut : CutDeltaInput(*DeltaOf(model), made)) tensors.push_back(cut);
+    } else {
+      tensors.push_back(std::move(made));
+    }
   });
   GgufWriter writer = Metadata(twin, model);
   writer.String("tokenizer.ggml.model", "none");  // for llama.cpp, which wants one

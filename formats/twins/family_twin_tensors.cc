@@ -103,6 +103,27 @@ std::vector<TwinTensor> StackExperts(const std::vector<TwinTensor>& tensors) {
   return stacked;
 }
 
+std::vector<TwinTensor> CutDeltaInput(const GatedDelta& delta, const TwinTensor& input) {
+  const int64_t keys = delta.key_size;
+  const int64_t values = int64_t{delta.value_heads / delta.key_heads} * delta.value_size;
+  const int64_t columns = input.shape[1];
+  std::vector<TwinTensor> cut;
+  for (const char* name : {"attn_qkv", "attn_gate"}) {
+    cut.push_back({Replaced(input.name, "ssm_in", name), input.type, {0, columns}, {}});
+  }
+  int64_t first = 0;  // row of a key head's
+  for (const int64_t rows : {keys, keys, values, values}) {
+    TwinTensor& part = cut[first == 2 * keys + values ? 1 : 0];
+    for (int64_t head = 0; head < delta.key_heads; ++head) {
+      const auto from = input.values.begin() + (head * 2 * (keys + values) + first) * columns;
+      part.values.insert(part.values.end(), from, from + rows * columns);
+    }
+    part.shape[0] += delta.key_heads * rows;
+    first += rows;
+  }
+  return cut;
+}
+
 std::vector<TwinTensor> JoinGateAndUp(const std::vector<TwinTensor>& stacked, GateOrder order) {
   std::vector<TwinTensor> joined;
   for (TwinTensor tensor : stacked) {

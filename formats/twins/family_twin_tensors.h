@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/model/layer_config.h"
 #include "formats/tensors/tensor.h"
 #include "formats/tensors/tensor_list.h"
 
@@ -25,6 +26,10 @@ std::vector<TwinTensor> StackExperts(const std::vector<TwinTensor>& tensors);
 // Joins the gate and up of stacked experts, and of shared ones, in the way that TensorList::
 // CutExperts undoes. Tensors in MXFP4 become codes and scales.
 std::vector<TwinTensor> JoinGateAndUp(const std::vector<TwinTensor>& stacked, GateOrder order);
+
+// Cuts blk.N.ssm_in.weight, which has the rows of each key head together, into
+// blk.N.attn_qkv.weight and blk.N.attn_gate.weight.
+std::vector<TwinTensor> CutDeltaInput(const GatedDelta& delta, const TwinTensor& input);
 
 }  // namespace millrace
 

@@ -46,6 +46,7 @@ FamilyTwin ReadTwin(const Family& family, const Json& json) {
                   .bare_names = json.value("bare_names", false),
                   .classifier = json.value("classifier", ""),
                   .spread = json.value("spread", 0.35),
+                  .fused_in_gguf = json.value("fused_in_gguf", false),
                   .spelled = json.value("spelled", std::vector<std::string>()),
                   .mutations = {}};
   twin.config.merge_patch(json.value("changes", Json::object()));

@@ -39,6 +39,8 @@ struct FamilyTwin {
   std::string classifier;   // of a cross-encoder: the prefix of its tensors in a folder
   double spread = 0.35;  // the weights' half width: somewhat more than an initializer_range of 0.2
                          // gives
+  // A GGUF file has q, k, v and the gate of gated delta rules as one tensor, as a folder has them.
+  bool fused_in_gguf = false;
   // Of several spellings of a tensor, the folder has the first that contains one of these.
   std::vector<std::string> spelled;
 

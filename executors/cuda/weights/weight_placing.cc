@@ -65,6 +65,11 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
                Traits(tensor->type).name,
                "; allowed on the GPU: F32, F16, BF16, F8_E4M3 and GGUF's quantized types"));
   }
+  if (shard.groups > 1) {
+    return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
+                                           matrix.parts[0]->name, " has its rows in ", shard.groups,
+                                           " groups; allowed on the GPU: part by part"));
+  }
   matrix.names = names;
   MILLRACE_ASSIGN_OR_RETURN(matrix.row_parts, checkpoint_.Parts(matrix.parts, shard));
   int64_t total_rows = 0;
