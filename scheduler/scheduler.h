@@ -225,6 +225,7 @@ class Scheduler {
   bool BeginsFromGroup(const Sequence& sequence) const;
 
   int32_t PromptCheckpoint(const Sequence& sequence) const;
+  CheckpointKind KindOf(const Sequence& sequence, int32_t position) const;
   int32_t NextDistance(int32_t position) const;
   bool HasCheckpoint(const Sequence& sequence, int32_t position) const;
   int32_t NextCopy(const Sequence& sequence, int32_t computed, int32_t end) const;

@@ -20,6 +20,12 @@ int32_t Scheduler::PromptCheckpoint(const Sequence& sequence) const {
   return std::max(most, 0) / block_size * block_size;
 }
 
+CheckpointKind Scheduler::KindOf(const Sequence& sequence, int32_t position) const {
+  if (position >= sequence.prompt_size) return CheckpointKind::kAnswer;
+  return position == PromptCheckpoint(sequence) ? CheckpointKind::kPromptEnd
+                                                : CheckpointKind::kWithinPrompt;
+}
+
 // Returns where the state is copied next within a prompt, if it was at `position`: after half as
 // many tokens as lie before it, so that what is computed again is a third at the most.
 int32_t Scheduler::NextDistance(int32_t position) const {
@@ -84,8 +90,11 @@ void Scheduler::BeginAt(const CachedPrefix& prefix, Sequence& sequence) {
   sequence.anchor_block = blocks;
   sequence.branch = replayed > 1 ? prefix.matched * options_.limits.block_size() : 0;
   counters_.replayed_tokens += replayed * options_.limits.block_size();
+  // The last one that gave way of those it would have begun from.
+  int32_t gone = prefix.matched;
+  while (gone > blocks && !checkpoints_.CountMissed(sequence.hashes.blocks[gone - 1])) --gone;
   if (!prefix.checkpoint.has_value()) return;
-  checkpoints_.Hold(*prefix.checkpoint);
+  checkpoints_.Hold(*prefix.checkpoint, /*for_want=*/gone > blocks);
   sequence.begins_from = prefix.checkpoint;
   ++counters_.checkpoint_hits;
 }
@@ -157,7 +166,7 @@ std::optional<CheckpointId> Scheduler::TakeCheckpoint(Sequence& sequence, int32_
   std::optional<CheckpointId> taken = last;
   if (!last.has_value() ||
       !checkpoints_.TakeAgain(*last, hashes[sequence.rolling_block - 1], position, before)) {
-    taken = checkpoints_.Take(position, before);
+    taken = checkpoints_.Take(KindOf(sequence, position), position, before);
   }
   sequence.copied_at = position;
   if (!taken.has_value()) return std::nullopt;
