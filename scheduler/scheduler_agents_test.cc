@@ -39,14 +39,15 @@ void Append(const Text& more, Text& text) { text.insert(text.end(), more.begin()
 
 struct Load {
   int agents = 32;
+  int at_once = 32;  // agents that have begun, and not yet ended
   int turns = 10;
   int system = 2000;  // tokens that all prompts of a tenant begin with
   int question = 100;
   int thought = 60;
   int reply = 40;
-  int result = 200;         // of a tool
-  bool sends_thoughts = true;  // back to the server
-  int asks_again = 0;       // at this turn there is a question in place of a tool's result
+  int result = 200;  // of a tool
+  bool sends_thoughts = false;  // back to the server
+  int asks_again = 0;           // at this turn there is a question in place of a tool's result
   int tenants = 1;
 };
 
@@ -178,11 +179,14 @@ size_t CommonPrefix(const Text& a, const Text& b) {
 }
 
 struct Outcome {
-  int64_t computed = 0;
-  int64_t fresh = 0;  // that no sequence of the tenant had before
-  int64_t prompts = 0;
+  int64_t fresh = 0;    // tokens of prompts that no sequence of the tenant had before
+  int64_t prompts = 0;  // tokens of all prompts
+  int hits = 0;         // first prompts that began behind what all share, but for a block
   SchedulerStats stats;
-  double share() const { return static_cast<double>(computed) / static_cast<double>(fresh); }
+
+  double OverFresh() const {
+    return static_cast<double>(stats.prefill_tokens) / static_cast<double>(fresh);
+  }
 };
 
 Outcome Serve(const Load& load, const SchedulerOptions& options) {
@@ -205,10 +209,9 @@ Outcome Serve(const Load& load, const SchedulerOptions& options) {
     prompts[id] = prompt;
     server.Add(id, prompt, agent.max_tokens(), agent.salt());
   };
-  for (int i = 0; i < load.agents; ++i) {
-    agents.emplace_back(load, i);
-    ask(i);
-  }
+  for (int i = 0; i < load.agents; ++i) agents.emplace_back(load, i);
+  int begun = 0;
+  while (begun < load.at_once) ask(begun++);
   while (server.scheduler().HasWork()) {
     for (const auto& [id, end] : server.Step()) {
       const int number = static_cast<int>((id - 1) % 1'000);
@@ -216,11 +219,17 @@ Outcome Serve(const Load& load, const SchedulerOptions& options) {
       Append(server.answers[id], all);
       had[StrCat(number)].push_back(all);
       agents[number].Hear(server.answers[id]);
-      if (agents[number].turn() < load.turns) ask(number);
+      const bool begins = agents[number].turn() == 1;
+      outcome.hits += begins && end.cached_tokens >= load.system - Server::kBlock ? 1 : 0;
+      if (agents[number].turn() < load.turns) {
+        ask(number);
+      } else if (begun < load.agents) {
+        ask(begun++);
+      }
     }
   }
   outcome.stats = server.scheduler().stats();
-  outcome.computed = outcome.stats.prefill_tokens;
+  EXPECT_EQ(SchedulerAuditor::Audit(server.scheduler()), "");
   return outcome;
 }
 
@@ -238,17 +247,24 @@ SchedulerOptions WithStates(int32_t slots, int32_t checkpoints, int32_t tokens =
 }
 
 TEST(SchedulerAgentsTest, Measure) {
+  for (const int at_once : {1, 4, 8, 64}) {
+    for (const int slots : {8, 64}) {
+      for (const int tokens : {512, 8192}) {
+        const Outcome o = Serve({.agents = 64, .at_once = at_once, .turns = 1},
+                                WithStates(slots, 256, tokens));
+        std::printf("at once %d slots %d tokens %d: hits %d share %.3f\n", at_once, slots, tokens,
+                    o.hits, o.OverFresh());
+      }
+    }
+  }
   for (const bool sends : {true, false}) {
-    for (const int system : {2000}) {
-      for (const int slots : {8, 32}) {
-        for (const int places : {16, 32, 36, 48, 64, 128, 1000}) {
-          const Outcome outcome = Serve({.system = system, .sends_thoughts = sends}, WithStates(slots, places));
-          std::printf(
-              "thoughts %d system %d slots %d places %d: computed %ld fresh %ld share %.3f of %ld, hits "
-              "%ld replayed %ld taken %ld evicted %ld\n",
-              sends, system, slots, places, outcome.computed, outcome.fresh, outcome.share(),
-              outcome.prompts, outcome.stats.checkpoint_hits, outcome.stats.replayed_tokens,
-              outcome.stats.checkpoints_taken, outcome.stats.checkpoints_evicted);
+    for (const int again : {0, 5}) {
+      for (const int tenants : {1, 2}) {
+        for (const int places : {64, 128}) {
+          const Outcome o = Serve(
+              {.sends_thoughts = sends, .asks_again = again, .tenants = tenants}, WithStates(8, places));
+          std::printf("sends %d again %d tenants %d places %d: share %.3f replayed %ld\n", sends, again, tenants, places,
+                      o.OverFresh(), o.stats.replayed_tokens);
         }
       }
     }
