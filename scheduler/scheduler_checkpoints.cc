@@ -99,6 +99,62 @@ void Scheduler::BeginAt(const CachedPrefix& prefix, Sequence& sequence) {
   ++counters_.checkpoint_hits;
 }
 
+// Takes a sequence out of the queue until there is a checkpoint where its prompt leaves that of a
+// running one that ranks before it and has not come so far, which then makes one there. So one
+// alone computes a long beginning of many prompts that come together. Returns false, and has no
+// effect, where that saves little, or no such checkpoint will be made.
+bool Scheduler::WaitsForPrefix(Sequence& sequence) {
+  if (checkpoints_.size() == 0 || sequence.group != nullptr || sequence.scoring()) return false;
+  const int32_t block_size = options_.limits.block_size();
+  const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
+  Sequence* before = nullptr;
+  int32_t most = 0;
+  for (Sequence* const other : running_) {
+    if (other->decoding() || !RanksBefore()(other, &sequence)) continue;
+    const auto end = hashes.begin() + MostCached(sequence);
+    const auto& others = other->hashes.blocks;
+    const auto blocks = static_cast<int32_t>(
+        std::mismatch(hashes.begin(), end, others.begin(), others.end()).first - hashes.begin());
+    const int32_t position = blocks * block_size;
+    const bool is_free = other->branch <= other->computed || other->branch == position;
+    if (blocks > most && position >= other->computed && is_free) {
+      most = blocks;
+      before = other;
+    }
+  }
+  const int32_t least = options_.checkpoint_distance / 4;
+  if (most * block_size < least) return false;
+  const int32_t begin = FindPrefix(sequence, /*donor=*/nullptr).tables.length() * block_size;
+  if (most * block_size - begin < least) return false;
+  before->branch = most * block_size;
+  sequence.awaited = before->id;
+  sequence.awaited_blocks = most;
+  waiting_.Erase(sequence);
+  prefix_waiters_.push_back(&sequence);
+  return true;
+}
+
+// The copy is made by the row behind it, of which a whole block or a token tells that it is
+// committed. Without a checkpoint by then, no place was to be had.
+bool Scheduler::AwaitsStill(const Sequence& sequence) const {
+  const auto it = sequences_.find(sequence.awaited);
+  if (it == sequences_.end() || !it->second->slot.has_value()) return false;
+  const Sequence& other = *it->second;
+  const bool is_past = other.blocks_committed > sequence.awaited_blocks ||
+                       static_cast<int32_t>(other.tokens.size()) > other.prefill_end;
+  return !is_past && !HasCheckpoint(sequence, sequence.awaited_blocks * options_.limits.block_size());
+}
+
+void Scheduler::UnparkPrefixes() {
+  std::erase_if(prefix_waiters_, [this](Sequence* sequence) {
+    if (AwaitsStill(*sequence)) return false;
+    sequence->awaited_blocks = 0;
+    sequence->blocks_missing.clear();  // it will want fewer
+    waiting_.Push(*sequence);
+    return true;
+  });
+}
+
 // Moves the state that the sequence begins from to its slot, in the plan of its first row.
 void Scheduler::RestoreState(Sequence& sequence, Draft& draft) {
   const CheckpointId from = *std::exchange(sequence.begins_from, std::nullopt);
