@@ -246,29 +246,63 @@ SchedulerOptions WithStates(int32_t slots, int32_t checkpoints, int32_t tokens =
   return options;
 }
 
-TEST(SchedulerAgentsTest, Measure) {
-  for (const int at_once : {1, 4, 8, 64}) {
-    for (const int slots : {8, 64}) {
-      for (const int tokens : {512, 8192}) {
-        const Outcome o = Serve({.agents = 64, .at_once = at_once, .turns = 1},
-                                WithStates(slots, 256, tokens));
-        std::printf("at once %d slots %d tokens %d: hits %d share %.3f\n", at_once, slots, tokens,
-                    o.hits, o.OverFresh());
-      }
+constexpr Load kBranching = {.agents = 64, .turns = 1};
+
+// 64 prompts of one beginning, one after the other, some or all at once: whoever comes while the
+// beginning is computed for the first time waits for it.
+TEST(SchedulerAgentsTest, PromptsOfOneBeginningComputeItOnce) {
+  for (const int at_once : {1, 4, 64}) {
+    for (const int tokens : {512, 8192}) {  // of a step
+      SCOPED_TRACE(StrCat(at_once, " at once, steps of ", tokens));
+      Load load = kBranching;
+      load.at_once = at_once;
+      const Outcome outcome = Serve(load, WithStates(64, 256, tokens));
+      EXPECT_GE(outcome.hits, 60);
+      EXPECT_LE(outcome.OverFresh(), 1.15);
     }
   }
-  for (const bool sends : {true, false}) {
-    for (const int again : {0, 5}) {
-      for (const int tenants : {1, 2}) {
-        for (const int places : {64, 128}) {
-          const Outcome o = Serve(
-              {.sends_thoughts = sends, .asks_again = again, .tenants = tenants}, WithStates(8, places));
-          std::printf("sends %d again %d tenants %d places %d: share %.3f replayed %ld\n", sends, again, tenants, places,
-                      o.OverFresh(), o.stats.replayed_tokens);
-        }
-      }
+}
+
+struct Case {
+  const char* name;
+  Load load;
+  int32_t checkpoints;
+  double most;  // times what is new
+};
+
+// 32 agents, ten turns each: what is computed of their prompts. There are blocks for all of them.
+TEST(SchedulerAgentsTest, TurnsComputeLittleMoreThanWhatIsNew) {
+  const Case cases[] = {
+      {"answers come back as they were", {.sends_thoughts = true}, 128, 1.1},
+      {"thoughts are left out", {}, 128, 1.1},
+      {"two tenants", {.tenants = 2}, 128, 1.1},
+      {"thoughts are left out from a question on",
+       {.sends_thoughts = true, .asks_again = 5},
+       128,
+       1.1},
+      // What turns have left behind gives way first, so that two places an agent are enough.
+      {"answers come back as they were, few places", {.sends_thoughts = true}, 64, 1.1},
+      {"thoughts are left out, few places", {}, 64, 1.1},
+      // Not all of them find a place: some begin from what all share.
+      {"fewer places than agents", {}, 16, 6},
+  };
+  for (const Case& one : cases) {
+    for (const int32_t slots : {8, 32}) {
+      SCOPED_TRACE(StrCat(one.name, ", ", slots, " slots"));
+      const Outcome outcome = Serve(one.load, WithStates(slots, one.checkpoints));
+      EXPECT_LE(outcome.OverFresh(), one.most)
+          << outcome.stats.replayed_tokens << " replayed, " << outcome.stats.checkpoints_evicted
+          << " gave way";
     }
   }
+}
+
+// Agents whose tokens do not all fit: sequences are preempted, and all end.
+TEST(SchedulerAgentsTest, AgentsBeyondTheMemoryEnd) {
+  const Outcome outcome = Serve({.agents = 16, .at_once = 16, .turns = 4},
+                                WithStates(8, 24, 512, /*blocks=*/700));
+  EXPECT_EQ(outcome.stats.usage, 0);
+  EXPECT_LT(outcome.stats.prefill_tokens, outcome.prompts);
 }
 
 }  // namespace
