@@ -4,6 +4,13 @@
 #include <cassert>
 
 namespace millrace {
+namespace {
+
+constexpr int64_t kMostFates = 256;  // older ones count less
+constexpr size_t kMostGone = 1;      // remembered, for each place
+constexpr int64_t kLeastShare = 16;  // a sixteenth: what was of no use is tried again
+
+}  // namespace
 
 CheckpointPool::CheckpointPool(int32_t num_places) : places_(num_places) {
   for (CheckpointId id = num_places; id > 0; --id) free_.push_back(id - 1);
@@ -14,10 +21,22 @@ std::optional<CheckpointId> CheckpointPool::Find(const BlockHash& hash) const {
   return it == published_.end() ? std::nullopt : std::optional(it->second);
 }
 
-void CheckpointPool::Hold(CheckpointId id) {
+void CheckpointPool::Hold(CheckpointId id, bool for_want) {
   Place& place = places_[id];
   assert(place.stage == Stage::kPublished);
-  place.was_hit = true;
+  if (!for_want) {
+    CountFate(place.kind, place.hits, /*hit=*/true);
+    place.hits = std::min(place.hits + 1, kMostHits);
+    place.was_hit = true;
+    if (place.before.has_value()) LeaveBehind(*place.before);
+    // The next turn of a chat goes on from the prompt, not from the answer.
+    for (const CheckpointId next : place.after) {
+      if (place.kind == CheckpointKind::kPromptEnd &&
+          places_[next].kind == CheckpointKind::kAnswer) {
+        LeaveBehind(next);
+      }
+    }
+  }
   if (place.holders++ == 0) Unrank(id);
 }
 
@@ -26,28 +45,73 @@ void CheckpointPool::Release(CheckpointId id) {
   assert(place.holders > 0);
   if (--place.holders > 0) return;
   if (place.stage == Stage::kPublished) {
-    Rank(id);
+    Rank(id, clock_);
   } else {
     Free(id);
   }
 }
 
-int32_t CheckpointPool::SavedTokens(int32_t position, std::optional<CheckpointId> before) const {
-  return position - (before.has_value() ? places_[*before].position : 0);
+bool CheckpointPool::CountMissed(const BlockHash& hash) {
+  const auto it = gone_.find(hash);
+  if (it == gone_.end()) return false;
+  CountFate(it->second.kind, it->second.hits, /*hit=*/true);
+  gone_.erase(it);
+  return true;
 }
 
-std::optional<CheckpointId> CheckpointPool::Take(int32_t position,
+void CheckpointPool::LeaveBehind(CheckpointId id) {
+  Place& place = places_[id];
+  if (place.hits > 0) return;
+  CountFate(place.kind, place.hits, /*hit=*/false);
+  place.hits = 1;
+  if (place.holders > 0) return;
+  Unrank(id);
+  Rank(id, place.ranked_at);
+}
+
+void CheckpointPool::Remember(const Place& place) {
+  const size_t most = kMostGone * places_.size();
+  while (gone_order_.size() >= most) {
+    const auto it = gone_.find(gone_order_.front());
+    gone_order_.pop_front();
+    if (it == gone_.end()) continue;
+    CountFate(it->second.kind, it->second.hits, /*hit=*/false);
+    gone_.erase(it);
+  }
+  gone_.insert_or_assign(place.hash, Gone{place.kind, place.hits});
+  gone_order_.push_back(place.hash);
+}
+
+void CheckpointPool::CountFate(CheckpointKind kind, int hits, bool hit) {
+  Fates& fates = FatesOf(kind, hits);
+  if (fates.all == kMostFates) {
+    fates.all /= 2;
+    fates.hit /= 2;
+  }
+  ++fates.all;
+  fates.hit += hit ? 1 : 0;
+}
+
+int64_t CheckpointPool::Worth(const Place& place) {
+  const int32_t begin = place.before.has_value() ? places_[*place.before].position : 0;
+  const Fates& fates = FatesOf(place.kind, place.hits);
+  return (place.position - begin) * std::max(fates.hit, fates.all / kLeastShare) / fates.all;
+}
+
+std::optional<CheckpointId> CheckpointPool::Take(CheckpointKind kind, int32_t position,
                                                  std::optional<CheckpointId> before) {
   if (free_.empty()) {
     if (ranked_.empty()) return std::nullopt;
     const auto [least, evicted] = *ranked_.begin();
-    const int64_t rank = clock_ + SavedTokens(position, before);
+    const int64_t rank =
+        clock_ + Worth({.kind = kind, .position = position, .before = before});
     if (rank < least) {
       clock_ = rank;  // as if it had been taken, and were the next to give way
       return std::nullopt;
     }
     clock_ = least;
     ++num_evicted_;
+    Remember(places_[evicted]);
     if (before == evicted) before = places_[evicted].before;
     Unrank(evicted);
     Withdraw(evicted);
@@ -55,7 +119,7 @@ std::optional<CheckpointId> CheckpointPool::Take(int32_t position,
   }
   const CheckpointId id = free_.back();
   free_.pop_back();
-  Begin(id, position, before);
+  Begin(id, kind, position, before);
   return id;
 }
 
@@ -65,13 +129,14 @@ bool CheckpointPool::TakeAgain(CheckpointId id, const BlockHash& hash, int32_t p
   if (place.stage != Stage::kPublished || place.hash != hash || place.was_hit) return false;
   Unrank(id);
   Withdraw(id);
-  Begin(id, position, before);
+  Begin(id, place.kind, position, before);
   return true;
 }
 
-void CheckpointPool::Begin(CheckpointId id, int32_t position, std::optional<CheckpointId> before) {
+void CheckpointPool::Begin(CheckpointId id, CheckpointKind kind, int32_t position,
+                           std::optional<CheckpointId> before) {
   Place& place = places_[id];
-  place = {.stage = Stage::kWritten, .position = position};
+  place = {.stage = Stage::kWritten, .kind = kind, .position = position};
   if (before.has_value()) place.before_hash = places_[*before].hash;
   written_.push_back(id);
 }
@@ -91,12 +156,13 @@ void CheckpointPool::Finish(CheckpointId id, bool ok) {
   // The one before it may have given way since.
   if (place.before_hash.has_value()) place.before = Find(*place.before_hash);
   if (place.before.has_value()) places_[*place.before].after.push_back(id);
-  Rank(id);
+  Rank(id, clock_);
 }
 
-void CheckpointPool::Rank(CheckpointId id) {
+void CheckpointPool::Rank(CheckpointId id, int64_t at) {
   Place& place = places_[id];
-  place.rank = clock_ + SavedTokens(place.position, place.before);
+  place.ranked_at = at;
+  place.rank = at + Worth(place);
   ranked_.emplace(place.rank, id);
 }
 
@@ -106,15 +172,13 @@ void CheckpointPool::Withdraw(CheckpointId id) {
   published_.erase(place.hash);
   place.stage = Stage::kWithdrawn;
   if (place.before.has_value()) std::erase(places_[*place.before].after, id);
-  const int32_t saved = SavedTokens(place.position, place.before);
   for (const CheckpointId next : place.after) {
     Place& follower = places_[next];
     follower.before = place.before;
     if (place.before.has_value()) places_[*place.before].after.push_back(next);
     if (follower.holders > 0) continue;  // is ranked when it is released
     Unrank(next);
-    follower.rank += saved;
-    ranked_.emplace(follower.rank, next);
+    Rank(next, follower.ranked_at);
   }
   place.after.clear();
 }

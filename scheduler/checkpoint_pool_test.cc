@@ -7,6 +7,8 @@
 namespace millrace {
 namespace {
 
+constexpr CheckpointKind kWithin = CheckpointKind::kWithinPrompt;
+
 BlockHash HashOf(int number) {
   BlockHash hash{};
   hash[0] = static_cast<uint8_t>(number);
@@ -15,8 +17,9 @@ BlockHash HashOf(int number) {
 
 // Takes a checkpoint and publishes it.
 std::optional<CheckpointId> Publish(CheckpointPool& pool, int number, int32_t position,
-                                    std::optional<CheckpointId> before = std::nullopt) {
-  const std::optional<CheckpointId> id = pool.Take(position, before);
+                                    std::optional<CheckpointId> before = std::nullopt,
+                                    CheckpointKind kind = kWithin) {
+  const std::optional<CheckpointId> id = pool.Take(kind, position, before);
   if (!id.has_value()) return std::nullopt;
   pool.Name(*id, HashOf(number));
   pool.Finish(*id, true);
@@ -25,7 +28,7 @@ std::optional<CheckpointId> Publish(CheckpointPool& pool, int number, int32_t po
 
 TEST(CheckpointPoolTest, IsFoundOnceItsStepIsCommitted) {
   CheckpointPool pool(2);
-  const auto id = pool.Take(16, std::nullopt);
+  const auto id = pool.Take(kWithin, 16, std::nullopt);
   ASSERT_TRUE(id.has_value());
   pool.Name(*id, HashOf(1));
   EXPECT_EQ(pool.Find(HashOf(1)), std::nullopt);
@@ -36,18 +39,18 @@ TEST(CheckpointPoolTest, IsFoundOnceItsStepIsCommitted) {
 
 TEST(CheckpointPoolTest, WhatFailedOrIsNotKnownIsNotFound) {
   CheckpointPool pool(1);
-  const auto failed = pool.Take(16, std::nullopt);
+  const auto failed = pool.Take(kWithin, 16, std::nullopt);
   pool.Name(*failed, HashOf(1));
   pool.Finish(*failed, false);
   EXPECT_EQ(pool.Find(HashOf(1)), std::nullopt);
-  const auto unknown = pool.Take(16, std::nullopt);
+  const auto unknown = pool.Take(kWithin, 16, std::nullopt);
   pool.Finish(*unknown, true);
-  const auto withdrawn = pool.Take(16, std::nullopt);
+  const auto withdrawn = pool.Take(kWithin, 16, std::nullopt);
   pool.Name(*withdrawn, HashOf(1));
   pool.Unpublish(HashOf(1));
   pool.Finish(*withdrawn, true);
   EXPECT_EQ(pool.num_published(), 0);
-  EXPECT_TRUE(pool.Take(16, std::nullopt).has_value());  // no place was lost
+  EXPECT_TRUE(pool.Take(kWithin, 16, std::nullopt).has_value());  // no place was lost
 }
 
 TEST(CheckpointPoolTest, ThereIsOneOfAPrefix) {
@@ -113,13 +116,13 @@ TEST(CheckpointPoolTest, AHeldOneKeepsItsPlace) {
   const auto id = Publish(pool, 1, 100);
   pool.Hold(*id);
   pool.Hold(*id);
-  EXPECT_EQ(pool.Take(1000, std::nullopt), std::nullopt);
+  EXPECT_EQ(pool.Take(kWithin, 1000, std::nullopt), std::nullopt);
   pool.Unpublish(HashOf(1));
   EXPECT_EQ(pool.Find(HashOf(1)), std::nullopt);
   pool.Release(*id);
-  EXPECT_EQ(pool.Take(1000, std::nullopt), std::nullopt);
+  EXPECT_EQ(pool.Take(kWithin, 1000, std::nullopt), std::nullopt);
   pool.Release(*id);
-  EXPECT_EQ(pool.Take(1000, std::nullopt), id);
+  EXPECT_EQ(pool.Take(kWithin, 1000, std::nullopt), id);
 }
 
 TEST(CheckpointPoolTest, AnAnswersLastOneReplacesTheOneBefore) {
@@ -134,6 +137,46 @@ TEST(CheckpointPoolTest, AnAnswersLastOneReplacesTheOneBefore) {
   pool.Hold(*id);
   pool.Release(*id);
   EXPECT_FALSE(pool.TakeAgain(*id, HashOf(2), 64, std::nullopt));  // others begin there
+}
+
+// Turns of a chat whose answers come back otherwise than they were: each begins from the end of the
+// prompt before. What turns have left behind gives way, not what the next one begins from.
+TEST(CheckpointPoolTest, WhatTurnsHaveLeftBehindGivesWay) {
+  CheckpointPool pool(3);
+  auto prompt = Publish(pool, 1, 100, std::nullopt, CheckpointKind::kPromptEnd);
+  for (int turn = 1; turn < 20; ++turn) {
+    Publish(pool, 100 + turn, 100 * turn + 90, prompt, CheckpointKind::kAnswer);
+    pool.Hold(*prompt);
+    const auto next =
+        Publish(pool, turn + 1, 100 * turn + 100, prompt, CheckpointKind::kPromptEnd);
+    pool.Release(*prompt);
+    ASSERT_TRUE(next.has_value()) << turn;
+    prompt = next;
+  }
+  // Of one chat they take no more than one place but the one that waits for its next turn.
+  EXPECT_TRUE(pool.Find(HashOf(20)).has_value());
+  Publish(pool, 200, 50);
+  Publish(pool, 201, 50);
+  EXPECT_TRUE(pool.Find(HashOf(20)).has_value());
+}
+
+// A sequence that would have begun from one that gave way says that its kind is of use.
+TEST(CheckpointPoolTest, WhatIsMissedCountsAsOfUse) {
+  const auto takes_answers = [](bool missed) {
+    CheckpointPool pool(2);
+    Publish(pool, 1, 1000);
+    for (int i = 0; i < 40; ++i) {
+      Publish(pool, 100 + i, 100, std::nullopt, CheckpointKind::kAnswer);
+      if (missed) pool.CountMissed(HashOf(100 + i - 1));
+    }
+    // Beside one of a prompt that saves half as much.
+    Publish(pool, 2, 50);
+    Publish(pool, 3, 100, std::nullopt, CheckpointKind::kAnswer);
+    Publish(pool, 4, 60);
+    return pool.Find(HashOf(3)).has_value();
+  };
+  EXPECT_TRUE(takes_answers(true));
+  EXPECT_FALSE(takes_answers(false));
 }
 
 }  // namespace

@@ -170,6 +170,7 @@ bool Scheduler::Cancel(SequenceId id, absl::Status why, SteadyTime now,
 void Scheduler::CancelAll(const absl::Status& why, SteadyTime now,
                           std::vector<TokenEvent>* events) {
   while (!running_.empty()) Cancel(running_.front()->id, why, now, events);
+  UnparkPrefixes();
   while (!waiting_.empty()) Cancel(waiting_.first().id, why, now, events);
 }
 
@@ -384,6 +385,8 @@ SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status st
     LeaveSlot(sequence);
   } else if (sequence.parked) {
     std::erase(sequence.group->parked, &sequence);
+  } else if (sequence.awaited_blocks > 0) {
+    std::erase(prefix_waiters_, &sequence);
   } else {
     waiting_.Erase(sequence);
   }

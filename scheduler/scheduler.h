@@ -206,6 +206,9 @@ class Scheduler {
   void Unpark(PromptGroup& group);
   void UnparkReady();
   bool WaitsForGroup(const Sequence& sequence, const Sequence* donor) const;
+  bool WaitsForPrefix(Sequence& sequence);
+  bool AwaitsStill(const Sequence& sequence) const;
+  void UnparkPrefixes();
   std::optional<CachedPrefix> FitBlocks(Sequence& sequence, const Sequence* donor,
                                         const BlockCounts& reserved);
   int32_t FitWindows(const Sequence& sequence, const Draft& draft) const;
@@ -225,6 +228,7 @@ class Scheduler {
   bool BeginsFromGroup(const Sequence& sequence) const;
 
   int32_t PromptCheckpoint(const Sequence& sequence) const;
+  CheckpointKind KindOf(const Sequence& sequence, int32_t position) const;
   int32_t NextDistance(int32_t position) const;
   bool HasCheckpoint(const Sequence& sequence, int32_t position) const;
   int32_t NextCopy(const Sequence& sequence, int32_t computed, int32_t end) const;
@@ -274,6 +278,7 @@ class Scheduler {
   FairQueue waiting_;                                                     // but for parked ones
   absl::flat_hash_map<uint64_t, std::unique_ptr<PromptGroup>> groups_;
   std::vector<std::pair<uint64_t, StepId>> ready_groups_;  // the steps that compute their prompts
+  std::vector<Sequence*> prefix_waiters_;                  // WaitsForPrefix; not in the queue
   std::vector<std::unique_ptr<Sequence>> ended_;           // with rows in flight
   std::vector<SlotId> free_slots_;
   uint64_t num_added_ = 0;

@@ -20,6 +20,12 @@ int32_t Scheduler::PromptCheckpoint(const Sequence& sequence) const {
   return std::max(most, 0) / block_size * block_size;
 }
 
+CheckpointKind Scheduler::KindOf(const Sequence& sequence, int32_t position) const {
+  if (position >= sequence.prompt_size) return CheckpointKind::kAnswer;
+  return position == PromptCheckpoint(sequence) ? CheckpointKind::kPromptEnd
+                                                : CheckpointKind::kWithinPrompt;
+}
+
 // Returns where the state is copied next within a prompt, if it was at `position`: after half as
 // many tokens as lie before it, so that what is computed again is a third at the most.
 int32_t Scheduler::NextDistance(int32_t position) const {
@@ -84,10 +90,69 @@ void Scheduler::BeginAt(const CachedPrefix& prefix, Sequence& sequence) {
   sequence.anchor_block = blocks;
   sequence.branch = replayed > 1 ? prefix.matched * options_.limits.block_size() : 0;
   counters_.replayed_tokens += replayed * options_.limits.block_size();
+  // The last one that gave way of those it would have begun from.
+  int32_t gone = prefix.matched;
+  while (gone > blocks && !checkpoints_.CountMissed(sequence.hashes.blocks[gone - 1])) --gone;
   if (!prefix.checkpoint.has_value()) return;
-  checkpoints_.Hold(*prefix.checkpoint);
+  checkpoints_.Hold(*prefix.checkpoint, /*for_want=*/gone > blocks);
   sequence.begins_from = prefix.checkpoint;
   ++counters_.checkpoint_hits;
+}
+
+// Takes a sequence out of the queue until there is a checkpoint where its prompt leaves that of a
+// running one that ranks before it and has not come so far, which then makes one there. So one
+// alone computes a long beginning of many prompts that come together. Returns false, and has no
+// effect, where that saves little, or no such checkpoint will be made.
+bool Scheduler::WaitsForPrefix(Sequence& sequence) {
+  if (checkpoints_.size() == 0 || sequence.group != nullptr || sequence.scoring()) return false;
+  const int32_t block_size = options_.limits.block_size();
+  const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
+  Sequence* before = nullptr;
+  int32_t most = 0;
+  for (Sequence* const other : running_) {
+    if (other->decoding() || !RanksBefore()(other, &sequence)) continue;
+    const auto end = hashes.begin() + MostCached(sequence);
+    const auto& others = other->hashes.blocks;
+    const auto blocks = static_cast<int32_t>(
+        std::mismatch(hashes.begin(), end, others.begin(), others.end()).first - hashes.begin());
+    const int32_t position = blocks * block_size;
+    const bool is_free = other->branch <= other->computed || other->branch == position;
+    if (blocks > most && position >= other->computed && is_free) {
+      most = blocks;
+      before = other;
+    }
+  }
+  const int32_t least = options_.checkpoint_distance / 4;
+  if (most * block_size < least) return false;
+  const int32_t begin = FindPrefix(sequence, /*donor=*/nullptr).tables.length() * block_size;
+  if (most * block_size - begin < least) return false;
+  before->branch = most * block_size;
+  sequence.awaited = before->id;
+  sequence.awaited_blocks = most;
+  waiting_.Erase(sequence);
+  prefix_waiters_.push_back(&sequence);
+  return true;
+}
+
+// The copy is made by the row behind it, of which a whole block or a token tells that it is
+// committed. Without a checkpoint by then, no place was to be had.
+bool Scheduler::AwaitsStill(const Sequence& sequence) const {
+  const auto it = sequences_.find(sequence.awaited);
+  if (it == sequences_.end() || !it->second->slot.has_value()) return false;
+  const Sequence& other = *it->second;
+  const bool is_past = other.blocks_committed > sequence.awaited_blocks ||
+                       static_cast<int32_t>(other.tokens.size()) > other.prefill_end;
+  return !is_past && !HasCheckpoint(sequence, sequence.awaited_blocks * options_.limits.block_size());
+}
+
+void Scheduler::UnparkPrefixes() {
+  std::erase_if(prefix_waiters_, [this](Sequence* sequence) {
+    if (AwaitsStill(*sequence)) return false;
+    sequence->awaited_blocks = 0;
+    sequence->blocks_missing.clear();  // it will want fewer
+    waiting_.Push(*sequence);
+    return true;
+  });
 }
 
 // Moves the state that the sequence begins from to its slot, in the plan of its first row.
@@ -157,7 +222,7 @@ std::optional<CheckpointId> Scheduler::TakeCheckpoint(Sequence& sequence, int32_
   std::optional<CheckpointId> taken = last;
   if (!last.has_value() ||
       !checkpoints_.TakeAgain(*last, hashes[sequence.rolling_block - 1], position, before)) {
-    taken = checkpoints_.Take(position, before);
+    taken = checkpoints_.Take(KindOf(sequence, position), position, before);
   }
   sequence.copied_at = position;
   if (!taken.has_value()) return std::nullopt;

@@ -40,6 +40,7 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   FindStatesToCopy(draft);
   ReleaseBehindWindows();
   UnparkReady();
+  UnparkPrefixes();
   RankTenants();
   AdmitWithinShares(draft);
   BeginBudget(draft);
@@ -227,7 +228,7 @@ bool Scheduler::WaitsForGroup(const Sequence& sequence, const Sequence* donor) c
 
 // In the order of the queue; none overtakes a first that does not fit.
 void Scheduler::Admit(Draft& draft) {
-  while (!waiting_.empty() && !free_slots_.empty() && draft.budget > 0) {
+  while (!waiting_.empty() && free_slots_.size() > prefix_waiters_.size() && draft.budget > 0) {
     Sequence& sequence = waiting_.first();
     if (!sequence.can_start()) return;
     const Sequence* const donor = FindDonor(sequence);
@@ -235,6 +236,7 @@ void Scheduler::Admit(Draft& draft) {
       Park(sequence);
       continue;
     }
+    if (WaitsForPrefix(sequence)) continue;
     const bool whole = options_.limits.whole_sequences();
     if (whole && sequence.num_ready() > draft.budget) return;
     const std::optional<CachedPrefix> prefix = FitBlocks(sequence, donor, draft.reserved);

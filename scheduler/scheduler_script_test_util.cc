@@ -143,7 +143,7 @@ std::string SchedulerAuditor::AuditTenants(const Scheduler& scheduler) {
 
 // Who is parked waits for one of its group that runs, and every sequence is in one place.
 std::string SchedulerAuditor::AuditGroups(const Scheduler& scheduler) {
-  size_t num_parked = 0;
+  size_t num_parked = scheduler.prefix_waiters_.size();
   for (const auto& [id, group] : scheduler.groups_) {
     num_parked += group->parked.size();
     if (group->members.empty()) return StrCat("group ", id, " has no members");

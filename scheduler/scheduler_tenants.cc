@@ -65,6 +65,9 @@ Sequence* Scheduler::MakeRoom(Draft& draft, BlockCounts& reserved, CachedPrefix&
   while (!waiting_.empty() && WaitsForGroup(waiting_.first(), FindDonor(waiting_.first()))) {
     Park(waiting_.first());
   }
+  while (!waiting_.empty() && free_slots_.size() > prefix_waiters_.size() &&
+         WaitsForPrefix(waiting_.first())) {
+  }
   if (waiting_.empty()) return nullptr;
   Sequence& sequence = waiting_.first();
   const TenantAccount& tenant = *sequence.tenant;

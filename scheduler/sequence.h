@@ -101,6 +101,10 @@ struct Sequence {
   BlockCounts blocks_missing;  // empty: there was none
   int32_t blocks_found = 0;
   bool parked = false;  // in group->parked
+  // The running sequence of whose prompt it awaits a checkpoint behind so many blocks, which both
+  // begin with. Not 0: it is in Scheduler::prefix_waiters_.
+  int32_t awaited_blocks = 0;
+  uint64_t awaited = 0;
 
   bool scoring() const { return scored < prompt_size - 1; }
   bool decoding() const { return computed >= prefill_end; }
