@@ -335,17 +335,18 @@ cudaError_t LaunchBlock(const DeltaRuleArgs& args, cudaStream_t stream) {
                         kWeightThreads, 0, stream, args);
     if (error != cudaSuccess) return error;
   }
-  const cudaError_t error = LaunchDependent(DeltaRuleKernel<kGroup, kColumns, kLaneColumns, true>,
-                                            grid, kThreads, 0, stream, args);
-  if (error != cudaSuccess) return error;
+  // The CTAs of a few rows are as many as SMs and run for long. Were they set up while the kernel
+  // before still ends, those of an SM that is free first would share it, and others would be idle.
+  DeltaRuleKernel<kGroup, kColumns, kLaneColumns, true><<<grid, kThreads, 0, stream>>>(args);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   return LaunchDependent(KeepTokensKernel, dim3(args.heads.key_heads, args.rows.rows), kKeyChunks,
                          0, stream, args);
 }
 
 template <int kGroup>
-cudaError_t LaunchGroup(const DeltaRuleArgs& args, cudaStream_t stream) {
+cudaError_t LaunchGroup(const DeltaRuleArgs& args, const DeltaBlock& block, cudaStream_t stream) {
   const auto is = [&](int columns, int lane_columns) {
-    return args.block.columns == columns && args.block.lane_columns == lane_columns;
+    return block.columns == columns && block.lane_columns == lane_columns;
   };
   if (is(8, 1)) return LaunchBlock<kGroup, 8, 1>(args, stream);
   if (is(16, 1)) return LaunchBlock<kGroup, 16, 1>(args, stream);
@@ -367,17 +368,18 @@ cudaError_t LaunchDeltaRule(const DeltaRuleArgs& args, cudaStream_t stream) {
   if (DeltaWindows(args.rows) > 0 && (args.weights == nullptr || !IsAligned16(args.weights))) {
     return cudaErrorInvalidValue;
   }
-  if (!IsBlockFor(args.block, args.heads)) return cudaErrorInvalidValue;
+  const DeltaBlock block = args.block.value_or(DefaultDeltaBlock(args.heads, args.rows));
+  if (!IsBlockFor(block, args.heads)) return cudaErrorInvalidValue;
   if (args.rows.rows == 0 || args.rows.max_tokens == 0) return cudaSuccess;
   switch (args.heads.group()) {
     case 1:
-      return recurrent::LaunchGroup<1>(args, stream);
+      return recurrent::LaunchGroup<1>(args, block, stream);
     case 2:
-      return recurrent::LaunchGroup<2>(args, stream);
+      return recurrent::LaunchGroup<2>(args, block, stream);
     case 3:
-      return recurrent::LaunchGroup<3>(args, stream);
+      return recurrent::LaunchGroup<3>(args, block, stream);
     default:
-      return recurrent::LaunchGroup<4>(args, stream);
+      return recurrent::LaunchGroup<4>(args, block, stream);
   }
 }
 

@@ -5,6 +5,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+#include <optional>
+
 #include "kernels/recurrent/delta_types.h"
 
 namespace millrace::kernels {
@@ -30,9 +33,17 @@ constexpr bool IsBlockFor(const DeltaBlock& block, const DeltaHeads& heads) {
   return false;
 }
 
-// Returns the block for a step. On 132 SMs and one row, 16 key heads take 128 CTAs with blocks of
-// 16 columns, whatever the size of their groups.
-constexpr DeltaBlock DefaultDeltaBlock() { return {16, 1}; }
+// Returns the block for a step. With one row 16 key heads take 128 CTAs of 16 columns, about as many
+// as an H200 has SMs. Where there are CTAs enough, two columns a lane halve what a CTA reads of
+// shared memory for each element (docs/experiments/recurrent.md).
+constexpr DeltaBlock DefaultDeltaBlock(const DeltaHeads& heads, const RecurrentRows& rows) {
+  constexpr int kEnoughCtas = 256;
+  constexpr DeltaBlock kPaired = {32, 2};
+  const bool pairs =
+      heads.group() <= kMaxPairedGroup &&
+      int64_t{rows.rows} * heads.key_heads * (kDeltaHeadSize / kPaired.columns) >= kEnoughCtas;
+  return pairs ? kPaired : DeltaBlock{16, 1};
+}
 
 // Computes, for each row and value head, the gated delta rule:
 //   S = decay * S, delta = beta * (v - S^T k), S = S + k delta^T, out = S^T q
@@ -64,7 +75,7 @@ struct DeltaRuleArgs {
   float* out;            // [max_tokens, value_heads, 128], 16-byte aligned; may be operands.values
   // Workspace, 16-byte aligned: [DeltaWindows(rows), value_heads]; not used where that is 0.
   DeltaWeights* weights;
-  DeltaBlock block = DefaultDeltaBlock();
+  std::optional<DeltaBlock> block;  // nothing: DefaultDeltaBlock
 };
 
 // Returns the windows of eight consecutive tokens of a step in which whole blocks may begin; in

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -81,7 +82,7 @@ class Layer {
          .out = Operands(input)},
         stream);
   }
-  cudaError_t Rule(int input, const DeltaBlock& block, cudaStream_t stream) const {
+  cudaError_t Rule(int input, std::optional<DeltaBlock> block, cudaStream_t stream) const {
     return LaunchDeltaRule({.heads = heads_,
                             .rows = rows_.view(input),
                             .operands = Operands(input),
@@ -180,7 +181,7 @@ void Run(Bench& bench, const Model& model, const Shape& shape) {
             bench.Microseconds(inputs,
                                [&](int i, cudaStream_t stream) {
                                  CheckCuda(layer.Inputs(i, stream), "inputs");
-                                 CheckCuda(layer.Rule(i, DefaultDeltaBlock(), stream), "rule");
+                                 CheckCuda(layer.Rule(i, std::nullopt, stream), "rule");
                                  return layer.Norm(i, stream);
                                }),
             inputs_bytes + rule_bytes + norm_bytes);
