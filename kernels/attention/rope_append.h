@@ -28,8 +28,7 @@ namespace millrace::kernels {
 // When each row of a step has one token, attention can do all this itself (AttentionArgs::qkv), but
 // for norms across heads.
 struct RopeAppendArgs {
-  Product
-      qkv;  // [tokens, QkvWidth]: all q, each head with its gate behind it or none, all k, all v
+  Product qkv;  // [tokens, QkvWidth]: all q (with their gates where rope has some), all k, all v
   int tokens;
   int heads;
   const int32_t* positions;  // [tokens], each in [0, max positions)
