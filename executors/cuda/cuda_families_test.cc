@@ -36,6 +36,7 @@ class CudaFamiliesTest : public TinyModelTest {
   std::vector<float> OnTheCpu(const FamilyTwin& twin, const std::string& path) {
     const auto executor = cpu::LoadCpuExecutor({path}, {{.threads = 2,
                                                          .kv_cache_memory = 8 << 20,
+                                                         .max_num_seqs = 1,
                                                          .max_num_batched_tokens = 128,
                                                          .max_model_len = twin.max_model_len},
                                                         /*kv_cache_float32=*/true});

@@ -24,8 +24,9 @@ static_assert(CudaPages(16, false, 0).delta_tokens == kernels::kDeltaBlockTokens
               "a slot has no room for the tokens of a block");
 
 kernels::DeltaHeads HeadsOf(const GatedDeltaSpec& spec) {
-  return {
-      .key_heads = spec.key_heads, .value_heads = spec.value_heads, .interleaved = spec.converted};
+  return {.key_heads = spec.key_heads,
+          .value_heads = spec.value_heads,
+          .interleaved = spec.in_turns};
 }
 
 // Describes a step's rows. Those with tokens come first (StepPacker), so that there are at most as

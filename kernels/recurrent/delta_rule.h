@@ -75,7 +75,7 @@ struct DeltaRuleArgs {
   float* out;            // [max_tokens, value_heads, 128], 16-byte aligned; may be operands.values
   // Workspace, 16-byte aligned: [DeltaWindows(rows), value_heads]; not used where that is 0.
   DeltaWeights* weights;
-  std::optional<DeltaBlock> block;  // nothing: DefaultDeltaBlock
+  std::optional<DeltaBlock> block = std::nullopt;  // nothing: DefaultDeltaBlock
 };
 
 // Returns the windows of eight consecutive tokens of a step in which whole blocks may begin; in
