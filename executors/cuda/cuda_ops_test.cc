@@ -65,8 +65,8 @@ TEST(CudaOpsTest, TheBytesOfStates) {
   for (const int rows : {1, 64}) {
     const std::vector<int64_t> all = kernels_of(with, rows);
     const std::vector<int64_t> one = kernels_of(without, rows);
-    // Of each layer four linears, inputs, the rule, two norms and the gated one, and the gate.
-    EXPECT_EQ(all.size(), one.size() + 2 * (5 + 2 + 3));
+    // Of each layer five linears; inputs, the rule and its norm; two more norms; and the gate.
+    EXPECT_EQ(all.size(), one.size() + 2 * (5 + 3 + 2 + 1));
     EXPECT_GT(sum(all) - sum(one), weights + rows * state);
     EXPECT_LT(sum(all) - sum(one), weights + rows * (state + 2e6)) << "activations";
   }
