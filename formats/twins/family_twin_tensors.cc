@@ -1,5 +1,7 @@
 #include "formats/twins/family_twin_tensors.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
@@ -80,6 +82,34 @@ std::vector<TwinTensor> CodesAndScales(const TwinTensor& tensor) {
   return {codes, scales};
 }
 
+// Brings parts of `size` numbers, one for each value head, from the order of key heads into turns:
+// part h becomes the one that reads key head h % key_heads.
+void PutInTurns(const GatedDelta& delta, size_t size, float* parts) {
+  const int each = delta.value_heads / delta.key_heads;
+  const std::vector<float> grouped(parts, parts + delta.value_heads * size);
+  for (int head = 0; head < delta.value_heads; ++head) {
+    const int turn = head % each * delta.key_heads + head / each;
+    std::copy_n(&grouped[head * size], size, parts + turn * size);
+  }
+}
+
+// The same of the tensors that have a part for each value head.
+void PutInTurns(const GatedDelta& delta, const TensorInfo& tensor, std::vector<float>* values) {
+  const auto is = [&](std::string_view name) { return tensor.name.ends_with(name); };
+  const size_t row = values->size() / tensor.shape[0];
+  const size_t first = values->size() - delta.value_heads * delta.value_size * row;
+  if (is(".attn_gate.weight") || is(".attn_qkv.weight") || is(".ssm_conv1d.weight")) {
+    PutInTurns(delta, delta.value_size * row, values->data() + first);
+  } else if (is(".ssm_beta.weight") || is(".ssm_alpha.weight") || is(".ssm_a") ||
+             is(".ssm_dt.bias")) {
+    PutInTurns(delta, row, values->data());
+  } else if (is(".ssm_out.weight")) {
+    for (size_t at = 0; at < values->size(); at += row) {
+      PutInTurns(delta, delta.value_size, values->data() + at);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<TwinTensor> StackExperts(const std::vector<TwinTensor>& tensors) {
@@ -101,6 +131,16 @@ std::vector<TwinTensor> StackExperts(const std::vector<TwinTensor>& tensors) {
     }
   }
   return stacked;
+}
+
+void ConvertDelta(const GatedDelta& delta, const TensorInfo& tensor, std::vector<int64_t>* shape,
+                  std::vector<float>* values) {
+  const auto is = [&](std::string_view name) { return tensor.name.ends_with(name); };
+  if (!delta.fused_beta_alpha) PutInTurns(delta, tensor, values);
+  if (is(".ssm_conv1d.weight")) shape->erase(shape->begin() + 1);
+  if (is(".ssm_a")) {
+    for (float& value : *values) value = -std::exp(value);
+  }
 }
 
 std::vector<TwinTensor> CutDeltaInput(const GatedDelta& delta, const TwinTensor& input) {

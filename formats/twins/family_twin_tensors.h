@@ -1,4 +1,4 @@
-// For tests: the forms in which files hold the experts of a layer.
+// For tests: the forms in which files hold the experts of a layer, and gated delta rules.
 #ifndef MILLRACE_FORMATS_TWINS_FAMILY_TWIN_TENSORS_H_
 #define MILLRACE_FORMATS_TWINS_FAMILY_TWIN_TENSORS_H_
 
@@ -26,6 +26,11 @@ std::vector<TwinTensor> StackExperts(const std::vector<TwinTensor>& tensors);
 // Joins the gate and up of stacked experts, and of shared ones, in the way that TensorList::
 // CutExperts undoes. Tensors in MXFP4 become codes and scales.
 std::vector<TwinTensor> JoinGateAndUp(const std::vector<TwinTensor>& stacked, GateOrder order);
+
+// Changes a tensor of a gated delta rule as llama.cpp's converter does, which puts the value heads
+// of Qwen3.5 in turns and leaves Qwen3-Next's in their order.
+void ConvertDelta(const GatedDelta& delta, const TensorInfo& tensor, std::vector<int64_t>* shape,
+                  std::vector<float>* values);
 
 // Cuts blk.N.ssm_in.weight, which has the rows of each key head together, into
 // blk.N.attn_qkv.weight and blk.N.attn_gate.weight.
