@@ -69,8 +69,8 @@ TEST(CudaOpsTest, TheBytesOfStates) {
   for (const int rows : {1, 64}) {
     const std::vector<int64_t> all = BytesOfStep(with, rows, /*convolution_width=*/4);
     const std::vector<int64_t> one = BytesOfStep(without, rows, /*convolution_width=*/4);
-    // Of each layer four linears, inputs, the rule, two norms and the gated one, and the gate.
-    EXPECT_EQ(all.size(), one.size() + 2 * (5 + 2 + 3));
+    // Of each layer five linears; inputs, the rule and its norm; two more norms; and the gate.
+    EXPECT_EQ(all.size(), one.size() + 2 * (5 + 3 + 2 + 1));
     EXPECT_GT(Sum(all) - Sum(one), weights + rows * state);
     EXPECT_LT(Sum(all) - Sum(one), weights + rows * (state + 2e6)) << "activations";
   }
