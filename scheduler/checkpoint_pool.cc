@@ -28,11 +28,10 @@ void CheckpointPool::Hold(CheckpointId id, bool for_want) {
     CountFate(place.kind, place.hits, /*hit=*/true);
     place.hits = std::min(place.hits + 1, kMostHits);
     if (place.before.has_value()) LeaveBehind(*place.before);
-    // The next turn of a chat goes on from the prompt, not from the answer.
-    for (const CheckpointId next : place.after) {
-      if (place.kind == CheckpointKind::kPromptEnd &&
-          places_[next].kind == CheckpointKind::kAnswer) {
-        LeaveBehind(next);
+    // From a prompt's end: its answer did not come back as it was.
+    if (place.kind == CheckpointKind::kPromptEnd) {
+      for (const CheckpointId next : place.after) {
+        if (places_[next].kind == CheckpointKind::kAnswer) LeaveBehind(next);
       }
     }
   }
