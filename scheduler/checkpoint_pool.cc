@@ -101,8 +101,7 @@ std::optional<CheckpointId> CheckpointPool::Take(CheckpointKind kind, int32_t po
   if (free_.empty()) {
     if (ranked_.empty()) return std::nullopt;
     const auto [least, evicted] = *ranked_.begin();
-    const int64_t rank =
-        clock_ + Worth({.kind = kind, .position = position, .before = before});
+    const int64_t rank = clock_ + Worth({.kind = kind, .position = position, .before = before});
     if (rank < least) {
       clock_ = rank;  // as if it had been taken, and were the next to give way
       return std::nullopt;

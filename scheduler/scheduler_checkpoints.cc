@@ -142,7 +142,8 @@ bool Scheduler::AwaitsStill(const Sequence& sequence) const {
   const Sequence& other = *it->second;
   const bool is_past = other.blocks_committed > sequence.awaited_blocks ||
                        static_cast<int32_t>(other.tokens.size()) > other.prefill_end;
-  return !is_past && !HasCheckpoint(sequence, sequence.awaited_blocks * options_.limits.block_size());
+  return !is_past &&
+         !HasCheckpoint(sequence, sequence.awaited_blocks * options_.limits.block_size());
 }
 
 void Scheduler::UnparkPrefixes() {
