@@ -99,8 +99,8 @@ class Server {
       RowResult& out = result.rows.emplace_back(RowResult{.slot = row.slot});
       out.tokens.begin = static_cast<int32_t>(result.tokens.size());
       if (row.logits.size() > 0) {
-        const auto seed = static_cast<uint32_t>(of_slot_[row.slot] * 65'537 + row.start);
-        result.tokens.push_back({.token = Words(1, seed)[0]});
+        const uint64_t mixed = (of_slot_[row.slot] * 65'537 + row.start) * 0x9E3779B97F4A7C15;
+        result.tokens.push_back({.token = kFirstWord + static_cast<Token>((mixed >> 32) % 10'000)});
       }
       out.tokens.end = static_cast<int32_t>(result.tokens.size());
     }
