@@ -104,7 +104,8 @@ void Scheduler::BeginAt(const CachedPrefix& prefix, Sequence& sequence) {
 // alone computes a long beginning of many prompts that come together. Returns false, and has no
 // effect, where that saves little, or no such checkpoint will be made.
 bool Scheduler::WaitsForPrefix(Sequence& sequence) {
-  if (checkpoints_.size() == 0 || sequence.group != nullptr || sequence.scoring()) return false;
+  const bool has_choices = sequence.group != nullptr && sequence.group->members.size() > 1;
+  if (checkpoints_.size() == 0 || has_choices || sequence.scoring()) return false;
   const int32_t block_size = options_.limits.block_size();
   const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
   Sequence* before = nullptr;
