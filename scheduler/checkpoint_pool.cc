@@ -7,7 +7,6 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kMostFates = 256;  // older ones count less
-constexpr size_t kMostGone = 1;      // remembered, for each place
 constexpr int64_t kLeastShare = 16;  // a sixteenth: what was of no use is tried again
 
 }  // namespace
@@ -24,16 +23,15 @@ std::optional<CheckpointId> CheckpointPool::Find(const BlockHash& hash) const {
 void CheckpointPool::Hold(CheckpointId id, bool for_want) {
   Place& place = places_[id];
   assert(place.stage == Stage::kPublished);
+  place.was_hit = true;
   if (!for_want) {
     CountFate(place.kind, place.hits, /*hit=*/true);
     place.hits = std::min(place.hits + 1, kMostHits);
-    place.was_hit = true;
     if (place.before.has_value()) LeaveBehind(*place.before);
-    // The next turn of a chat goes on from the prompt, not from the answer.
-    for (const CheckpointId next : place.after) {
-      if (place.kind == CheckpointKind::kPromptEnd &&
-          places_[next].kind == CheckpointKind::kAnswer) {
-        LeaveBehind(next);
+    // From a prompt's end: its answer did not come back as it was.
+    if (place.kind == CheckpointKind::kPromptEnd) {
+      for (const CheckpointId next : place.after) {
+        if (places_[next].kind == CheckpointKind::kAnswer) LeaveBehind(next);
       }
     }
   }
@@ -70,13 +68,13 @@ void CheckpointPool::LeaveBehind(CheckpointId id) {
 }
 
 void CheckpointPool::Remember(const Place& place) {
-  const size_t most = kMostGone * places_.size();
-  while (gone_order_.size() >= most) {
+  if (gone_order_.size() == places_.size()) {
     const auto it = gone_.find(gone_order_.front());
     gone_order_.pop_front();
-    if (it == gone_.end()) continue;
-    CountFate(it->second.kind, it->second.hits, /*hit=*/false);
-    gone_.erase(it);
+    if (it != gone_.end()) {
+      CountFate(it->second.kind, it->second.hits, /*hit=*/false);
+      gone_.erase(it);
+    }
   }
   gone_.insert_or_assign(place.hash, Gone{place.kind, place.hits});
   gone_order_.push_back(place.hash);
@@ -103,8 +101,7 @@ std::optional<CheckpointId> CheckpointPool::Take(CheckpointKind kind, int32_t po
   if (free_.empty()) {
     if (ranked_.empty()) return std::nullopt;
     const auto [least, evicted] = *ranked_.begin();
-    const int64_t rank =
-        clock_ + Worth({.kind = kind, .position = position, .before = before});
+    const int64_t rank = clock_ + Worth({.kind = kind, .position = position, .before = before});
     if (rank < least) {
       clock_ = rank;  // as if it had been taken, and were the next to give way
       return std::nullopt;
@@ -162,7 +159,7 @@ void CheckpointPool::Finish(CheckpointId id, bool ok) {
 void CheckpointPool::Rank(CheckpointId id, int64_t at) {
   Place& place = places_[id];
   place.ranked_at = at;
-  place.rank = at + Worth(place);
+  place.rank = std::max(clock_, at + Worth(place));
   ranked_.emplace(place.rank, id);
 }
 

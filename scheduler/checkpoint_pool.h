@@ -35,7 +35,8 @@ enum class CheckpointKind { kWithinPrompt, kPromptEnd, kAnswer };
 // one that gave way (GreedyDual: Young, "The k-server dual and loose competitiveness for paging",
 // Algorithmica 1994), and anew by each hit. A new one that would rank below all is not taken.
 //
-// Operations take logarithmic time, but for the removal of a checkpoint that many others follow.
+// Operations take logarithmic time, but for the removal, and at a prompt's end the hit, of a
+// checkpoint that many others follow.
 class CheckpointPool {
  public:
   explicit CheckpointPool(int32_t num_places);
@@ -48,7 +49,8 @@ class CheckpointPool {
   std::optional<CheckpointId> Find(const BlockHash& hash) const;
 
   // Holds a published checkpoint for a sequence that is to begin from it: its place keeps its
-  // content until as many calls of Release. `for_want`: of a later one that gave way (CountMissed).
+  // content until as many calls of Release. `for_want`: of a later one that gave way (CountMissed),
+  // so that it does not count as of use by itself.
   void Hold(CheckpointId id, bool for_want = false);
   void Release(CheckpointId id);
 
@@ -88,7 +90,7 @@ class CheckpointPool {
     bool named = false;
     CheckpointKind kind = CheckpointKind::kWithinPrompt;
     bool was_hit = false;
-    int hits = 0;  // no more than kMostHits are counted; also that it was left behind
+    int hits = 0;  // to kMostHits; that it was left behind counts as one
     int32_t holders = 0;
     int32_t position = 0;
     int64_t ranked_at = 0;  // by the clock
@@ -109,7 +111,7 @@ class CheckpointPool {
   };
   static constexpr int kMostHits = 2;
 
-  struct Gone {
+  struct Gone {  // one that gave way, of the last as many as there are places
     CheckpointKind kind;
     int hits;
   };
@@ -119,7 +121,8 @@ class CheckpointPool {
   }
   void CountFate(CheckpointKind kind, int hits, bool hit);
   void Remember(const Place& place);  // that gives way
-  // A sequence that could have begun from the checkpoint, if any, began from another one.
+  // A sequence began behind the checkpoint, or beside it: unless it was hit, it counts as one of no
+  // use, and as if it had been hit once.
   void LeaveBehind(CheckpointId id);
   // Returns the tokens that the checkpoint is expected to save.
   int64_t Worth(const Place& place);

@@ -147,8 +147,7 @@ TEST(CheckpointPoolTest, WhatTurnsHaveLeftBehindGivesWay) {
   for (int turn = 1; turn < 20; ++turn) {
     Publish(pool, 100 + turn, 100 * turn + 90, prompt, CheckpointKind::kAnswer);
     pool.Hold(*prompt);
-    const auto next =
-        Publish(pool, turn + 1, 100 * turn + 100, prompt, CheckpointKind::kPromptEnd);
+    const auto next = Publish(pool, turn + 1, 100 * turn + 100, prompt, CheckpointKind::kPromptEnd);
     pool.Release(*prompt);
     ASSERT_TRUE(next.has_value()) << turn;
     prompt = next;

@@ -104,7 +104,8 @@ void Scheduler::BeginAt(const CachedPrefix& prefix, Sequence& sequence) {
 // alone computes a long beginning of many prompts that come together. Returns false, and has no
 // effect, where that saves little, or no such checkpoint will be made.
 bool Scheduler::WaitsForPrefix(Sequence& sequence) {
-  if (checkpoints_.size() == 0 || sequence.group != nullptr || sequence.scoring()) return false;
+  const bool has_choices = sequence.group != nullptr && sequence.group->members.size() > 1;
+  if (checkpoints_.size() == 0 || has_choices || sequence.scoring()) return false;
   const int32_t block_size = options_.limits.block_size();
   const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
   Sequence* before = nullptr;
@@ -142,7 +143,8 @@ bool Scheduler::AwaitsStill(const Sequence& sequence) const {
   const Sequence& other = *it->second;
   const bool is_past = other.blocks_committed > sequence.awaited_blocks ||
                        static_cast<int32_t>(other.tokens.size()) > other.prefill_end;
-  return !is_past && !HasCheckpoint(sequence, sequence.awaited_blocks * options_.limits.block_size());
+  return !is_past &&
+         !HasCheckpoint(sequence, sequence.awaited_blocks * options_.limits.block_size());
 }
 
 void Scheduler::UnparkPrefixes() {

@@ -64,6 +64,33 @@ stats                         | running 0 waiting 0, blocks held 0 cached 18 fre
 )");
 }
 
+// Prompts that come together: the second waits for the first one's checkpoint where they part.
+TEST(SchedulerCheckpointsTest, APromptWaitsForABeginningThatAnotherComputes) {
+  EXPECT_TRANSCRIPT(WithStates(3, 64, 8, /*distance=*/8), R"(
+add A prompt=40 same=24 max=1 | ok
+add B prompt=40 same=24 max=1 | ok
+add C prompt=20 max=1         | ok
+step                          | +A[0,8), +C[0,8) -> no events
+step                          | A[8,16), C[8,16), A>s0, C>s1 -> no events
+step                          | A[16,24), C[16,20)*, A>s2, C>s3 -> C +1 length (20 in, 0 cached, 1 out)
+step                          | A[24,36), A>s4 -> no events
+step                          | A[36,40)*, +B[24,36), s4>B, A>s5 -> A +1 length (40 in, 0 cached, 1 out)
+step                          | B[36,40)*, B>s6 -> B +1 length (40 in, 24 cached, 1 out)
+stats                         | running 0 waiting 0, blocks held 0 cached 19 free 45, hits 24/100, preempted 0, prefill 76 decode 0, checkpoints 7 of 8, began 1, replayed 0
+)");
+}
+
+// Not for one that ends before it comes so far.
+TEST(SchedulerCheckpointsTest, APromptWaitsNoLongerThanTheOtherRuns) {
+  EXPECT_TRANSCRIPT(WithStates(2, 64, 8, /*distance=*/8), R"(
+add A prompt=40 same=24 max=1 | ok
+add B prompt=40 same=24 max=1 | ok
+step                          | +A[0,8) -> no events
+cancel A                      | A cancelled (40 in, 0 cached, 0 out)
+step                          | +B[0,8) -> no events
+)");
+}
+
 TEST(SchedulerCheckpointsTest, ALongPromptGetsMoreAtGrowingDistances) {
   EXPECT_TRANSCRIPT(WithStates(1, 64, 8, /*distance=*/8), R"(
 add A prompt=60 max=1 | ok

@@ -204,26 +204,34 @@ TEST_P(StatesServedTest, AnswersDoNotDependOnTheMemory) {
   }
 }
 
-// 64 prompts of one prefix, which differ in the 100 tokens after it.
+// 64 prompts of one prefix, which differ in the 100 tokens after it, one after the other, or all at
+// once.
 TEST_P(StatesServedTest, PromptsThatBranchBeginFromTheirPrefix) {
-  Begin({});
   constexpr int kPrefix = 2000;
   const std::vector<Token> shared = Tokens(kPrefix, 1);
   std::vector<Ask> asks;
   for (uint32_t i = 0; i < 64; ++i) {
     asks.push_back({.prompt = Joined(shared, Tokens(100, 100 + i)), .seed = i});
   }
-  int hits = 0;
-  std::vector<std::vector<Token>> answers;
-  for (const Ask& ask : asks) {
-    const SequenceId id = Add(ask);
+  std::vector<std::vector<Token>> answers[2];
+  for (const bool at_once : {false, true}) {
+    Begin({});
+    std::vector<SequenceId> ids;
+    for (const Ask& ask : asks) {
+      ids.push_back(Add(ask));
+      if (!at_once) Drain();
+    }
     Drain();
-    hits += cached_[id] >= kPrefix - kBlock ? 1 : 0;
-    answers.push_back(answers_[id]);
+    int hits = 0;
+    for (const SequenceId id : ids) {
+      hits += cached_[id] >= kPrefix - kBlock ? 1 : 0;
+      answers[at_once].push_back(answers_[id]);
+    }
+    EXPECT_GE(hits, 60) << (at_once ? "at once" : "in turn");
   }
-  EXPECT_GE(hits, 60);
+  EXPECT_EQ(answers[1], answers[0]);
   Begin({.caches = false});
-  for (size_t i = 0; i < asks.size(); ++i) EXPECT_EQ(Alone(asks[i]), answers[i]) << i;
+  for (size_t i = 0; i < asks.size(); ++i) EXPECT_EQ(Alone(asks[i]), answers[0][i]) << i;
 }
 
 // Each turn's prompt is the one before it with its answer and a tool's result.
