@@ -142,7 +142,10 @@ TEST(Mamba2Layer, AGraphGivesTheBitsOfLaunches) {
   CapturedGraph graph(stream, [&](cudaStream_t capturing) {
     for (int i = 0; i < 3; ++i) step.Launch(layer, 0, state, capturing);
   });
-  if (KernelsAwait()) EXPECT_EQ(graph.CountEdges().programmatic, graph.CountEdges().all);
+  // Only the scan of prompts does not start early.
+  if (KernelsAwait()) {
+    EXPECT_EQ(graph.CountEdges().programmatic, graph.CountEdges().all - 3);
+  }
   for (int replay = 0; replay < 20; ++replay) {
     state.memory.Poison();
     step.operands.x.Poison();

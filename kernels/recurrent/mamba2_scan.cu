@@ -287,9 +287,14 @@ __global__ void __launch_bounds__(kScanThreads<kValues>)
 template <int kState, int kValues>
 cudaError_t LaunchBlock(const Mamba2ScanArgs& args, cudaStream_t stream) {
   const dim3 grid(args.heads.head_size / kValues, args.heads.heads, args.rows.rows);
-  return LaunchDependent(args.rows.max_row_tokens > 1 ? Mamba2ScanKernel<kState, kValues, true>
-                                                      : Mamba2ScanKernel<kState, kValues, false>,
-                         grid, kScanThreads<kValues>, 0, stream, args);
+  if (args.rows.max_row_tokens == 1) {
+    return LaunchDependent(Mamba2ScanKernel<kState, kValues, false>, grid, kScanThreads<kValues>, 0,
+                           stream, args);
+  }
+  // Not set up early, so that the CTAs of a few rows, which run for long, have an SM each
+  // (delta_rule.cu).
+  Mamba2ScanKernel<kState, kValues, true><<<grid, kScanThreads<kValues>, 0, stream>>>(args);
+  return cudaGetLastError();
 }
 
 template <int kState>
