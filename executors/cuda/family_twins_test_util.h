@@ -36,6 +36,9 @@ inline double Tolerance(const std::string& twin) {
 inline Json Widened(Json config) {
   config["hidden_size"] = 256;
   if (config.contains("head_dim") && config["head_dim"].is_number()) config["head_dim"] = 64;
+  if (config.contains("mamba_d_head") && config["mamba_d_head"].is_number()) {
+    config["mamba_d_head"] = 4 * config["mamba_d_head"].get<int>();
+  }
   return config;
 }
 

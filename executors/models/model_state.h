@@ -46,19 +46,27 @@ inline PageSpec CudaPages(int32_t block_size, bool fp8, int32_t max_model_len) {
   return {.block_size = block_size, .element_bytes = fp8 ? 1 : 2, .release_below = max_model_len};
 }
 
-// How the state of a gated delta rule's layer lies in a slot, in floats: the convolution's inputs
-// of the last tokens, [kConvolutionWidth - 1][channels] with the oldest first, and then the states
-// of the value heads, of `head` floats each.
-struct GatedDeltaState {
+// How the state of a layer with a gated delta rule, or with Mamba-2, lies in a slot, in floats: the
+// convolution's inputs of the last tokens, [width - 1][channels] with the oldest first, and then
+// the states of the (value) heads, of `head` floats each.
+struct HeadStates {
   int64_t inputs = 0;  // floats before the first head's state
   int64_t head = 0;
   int64_t heads = 0;
 
-  explicit GatedDeltaState(const GatedDelta& of_rank)
-      : inputs(int64_t{kConvolutionWidth - 1} * of_rank.channels()),
-        head(int64_t{of_rank.key_size} * of_rank.value_size),
-        heads(of_rank.value_heads) {}
   int64_t bytes() const { return static_cast<int64_t>(sizeof(float)) * (inputs + heads * head); }
+};
+struct GatedDeltaState : HeadStates {
+  explicit GatedDeltaState(const GatedDelta& of_rank)
+      : HeadStates{.inputs = int64_t{kConvolutionWidth - 1} * of_rank.channels(),
+                   .head = int64_t{of_rank.key_size} * of_rank.value_size,
+                   .heads = of_rank.value_heads} {}
+};
+struct Mamba2State : HeadStates {
+  explicit Mamba2State(const Mamba2& of_rank)
+      : HeadStates{.inputs = int64_t{of_rank.width - 1} * of_rank.channels(),
+                   .head = int64_t{of_rank.state_size} * of_rank.head_size,
+                   .heads = of_rank.heads} {}
 };
 
 // Returns the bytes of the state of a short convolution's layer: the convolution's inputs of the

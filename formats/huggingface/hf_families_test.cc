@@ -356,6 +356,94 @@ TEST(HfFamiliesTest, Lfm2IsRefusedByTheField) {
   });
 }
 
+// A config as that of Granite-4.0-H-Tiny.
+TEST(HfFamiliesTest, Granite4WithMixersAndExperts) {
+  const Json config = Json::parse(R"({"architectures": ["GraniteMoeHybridForCausalLM"],
+      "attention_bias": false, "attention_multiplier": 0.0078125, "embedding_multiplier": 12,
+      "hidden_act": "silu", "hidden_size": 1536, "intermediate_size": 512,
+      "layer_types": ["mamba", "mamba", "attention", "mamba"], "logits_scaling": 6,
+      "mamba_chunk_size": 256, "mamba_conv_bias": true, "mamba_d_conv": 4, "mamba_d_head": 64,
+      "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 48,
+      "mamba_proj_bias": false, "max_position_embeddings": 131072,
+      "model_type": "granitemoehybrid", "normalization_function": "rmsnorm",
+      "num_attention_heads": 12, "num_experts_per_tok": 6, "num_hidden_layers": 4,
+      "num_key_value_heads": 4, "num_local_experts": 64, "position_embedding_type": "nope",
+      "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_scaling": null,
+      "rope_theta": 10000, "shared_intermediate_size": 1024, "tie_word_embeddings": true,
+      "vocab_size": 100352})");
+  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  const auto& mixer = std::get<Mamba2>(read->model.layers[3].attention);
+  EXPECT_EQ(mixer.heads, 48);
+  EXPECT_EQ(mixer.head_size, 64);
+  EXPECT_EQ(mixer.channels(), 48 * 64 + 2 * 128);
+  EXPECT_EQ(mixer.width, 4);
+  EXPECT_TRUE(mixer.convolution_bias);
+  EXPECT_FALSE(mixer.projection_bias);
+  EXPECT_EQ(mixer.least_step, 0);
+  EXPECT_TRUE(std::isinf(mixer.largest_step));
+  const SoftmaxAttention& attention = read->model.layers[2].softmax();
+  EXPECT_EQ(attention.scale, 0.0078125);
+  EXPECT_FALSE(attention.rope.has_value());
+  const auto& experts = std::get<ExpertsFeedForward>(read->model.layers[0].feed_forward);
+  EXPECT_EQ(experts.size, 512);
+  EXPECT_EQ(experts.shared_size, 1024);
+  EXPECT_EQ(experts.router.chosen, 6);
+}
+
+TEST(HfFamiliesTest, Granite4ByOtherNames) {
+  const auto read = [](const char* changes) {
+    Json config = Twin("granitehybrid");
+    config.merge_patch(Json::parse(changes));
+    return ReadHfConfig(config.dump(), "config.json");
+  };
+  const auto mixer = [&](const char* changes) {
+    const absl::StatusOr<HfConfig> config = read(changes);
+    EXPECT_TRUE(config.ok()) << config.status();
+    return std::get<Mamba2>(config->model.layers[0].attention);
+  };
+  EXPECT_EQ(mixer(R"({"mamba_d_head": "auto"})").head_size, 32);
+  EXPECT_EQ(mixer(R"({"mamba_d_head": null, "mamba_n_heads": 8})").head_size, 16);
+  EXPECT_TRUE(mixer(R"({"layer_types": null,
+      "layers_block_type": ["mamba", "mamba", "mamba", "attention"]})")
+                  .convolution_bias);
+  const Mamba2 bounded = mixer(R"({"time_step_limit": [0.5, {"__float__": "Infinity"}]})");
+  EXPECT_EQ(bounded.least_step, 0.5);
+  EXPECT_TRUE(std::isinf(bounded.largest_step));
+  // Without mixers nothing is read of them.
+  EXPECT_TRUE(read(R"({"layer_types": ["attention", "attention", "attention", "attention"],
+      "mamba_d_head": 7})")
+                  .ok());
+}
+
+TEST(HfFamiliesTest, Granite4IsRefusedByTheField) {
+  ExpectRefused({
+      {"granitehybrid", R"({"layer_types": ["mamba"]})", "layer_types: has 1 items, must have 4"},
+      {"granitehybrid", R"({"layer_types": null})", "layer_types: is missing"},
+      {"granitehybrid", R"({"layer_types": ["mamba", "mamba", "mamba", "mamba"]})",
+       "layer_types: has no attention"},
+      {"granitehybrid", R"({"layer_types": ["mamba", "mamba", "attention", "conv"]})",
+       "layer_types: \"conv\" is not supported (supported: attention, mamba)"},
+      {"granitehybrid", R"({"position_embedding_type": "alibi"})", "position_embedding_type: "},
+      {"granitehybrid", R"({"num_local_experts": null})", "num_local_experts: is missing"},
+      {"granitehybrid", R"({"num_local_experts": -1})", "num_local_experts: is -1"},
+      {"granitehybrid", R"({"num_experts_per_tok": 7})", "num_experts_per_tok: 7 experts"},
+      {"granitehybrid", R"({"shared_intermediate_size": 0})", "shared_intermediate_size: is 0"},
+      {"granitehybrid", R"({"mamba_n_heads": 5})", "mamba_d_head: 5 heads (mamba_n_heads) of 32"},
+      {"granitehybrid", R"({"mamba_n_groups": 3})", "mamba_n_heads: 4 must be a multiple of"},
+      {"granitehybrid", R"({"mamba_d_head": "64"})", "mamba_d_head: is \"64\""},
+      {"granitehybrid", R"({"mamba_expand": 3})", "mamba_d_head: 4 heads (mamba_n_heads) of 32"},
+      {"granitehybrid", R"({"mamba_d_state": 0})", "mamba_d_state: is 0"},
+      {"granitehybrid", R"({"mamba_d_conv": 1})", "mamba_d_conv: is 1; supported: 2 to 8"},
+      {"granitehybrid", R"({"mamba_d_conv": 9})", "mamba_d_conv: is 9"},
+      {"granitehybrid", R"({"mamba_conv_bias": 1})", "mamba_conv_bias: is 1"},
+      {"granitehybrid", R"({"mamba_proj_bias": 0})", "mamba_proj_bias: is 0"},
+      {"granitehybrid", R"({"time_step_limit": [0.5]})", "time_step_limit: is [0.5]"},
+      {"granitehybrid", R"({"time_step_limit": [1, 0.5]})", "time_step_limit: is [1,0.5]"},
+      {"granitehybrid", R"({"time_step_limit": [-1, 1]})", "time_step_limit: is [-1,1]"},
+  });
+}
+
 TEST(HfFamiliesTest, ScaledPositionsAreCheckedByName) {
   ExpectRefused({
       {"llama_linear", R"({"rope_scaling": {"factor": null}})", "rope_scaling.factor: is missing"},
@@ -416,6 +504,16 @@ void ExpectPossible(const ShortConvolution& convolution, const Json& json) {
   EXPECT_TRUE(convolution.width >= 2 && convolution.width <= kMaxConvolutionWidth) << json;
 }
 
+void ExpectPossible(const Mamba2& mixer, const Json& json) {
+  for (const int count : {mixer.heads, mixer.head_size, mixer.groups, mixer.state_size}) {
+    EXPECT_GE(count, 1) << json;
+    EXPECT_LE(count, kMaxContext) << json;
+  }
+  EXPECT_EQ(mixer.heads % mixer.groups, 0) << json;
+  EXPECT_TRUE(mixer.width >= 2 && mixer.width <= kMaxConvolutionWidth) << json;
+  EXPECT_TRUE(mixer.least_step >= 0 && mixer.least_step <= mixer.largest_step) << json;
+}
+
 void ExpectPossible(const LayerConfig& layer, bool encoder, const Json& json) {
   EXPECT_TRUE(layer.ffn_size() >= 1 && layer.ffn_size() <= kMaxContext) << json;
   if (const auto* const delta = std::get_if<GatedDelta>(&layer.attention)) {
@@ -423,6 +521,9 @@ void ExpectPossible(const LayerConfig& layer, bool encoder, const Json& json) {
   }
   if (const auto* const convolution = std::get_if<ShortConvolution>(&layer.attention)) {
     return ExpectPossible(*convolution, json);
+  }
+  if (const auto* const mixer = std::get_if<Mamba2>(&layer.attention)) {
+    return ExpectPossible(*mixer, json);
   }
   const SoftmaxAttention& attention = layer.softmax();
   for (const int count : {attention.heads, attention.kv_heads, attention.head_size}) {

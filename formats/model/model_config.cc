@@ -17,6 +17,7 @@ const char* RecurrentPartOf(const LayerConfig& layer) {
   if (std::holds_alternative<ShortConvolution>(layer.attention)) {
     return "a short convolution (conv)";
   }
+  if (std::holds_alternative<Mamba2>(layer.attention)) return "a Mamba-2 mixer (mamba)";
   return layer.softmax().output_gate ? "a gate of its output" : nullptr;
 }
 
