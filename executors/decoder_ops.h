@@ -2,7 +2,6 @@
 #ifndef MILLRACE_EXECUTORS_DECODER_OPS_H_
 #define MILLRACE_EXECUTORS_DECODER_OPS_H_
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -224,17 +223,11 @@ struct Mamba2Spec {
   VectorId time_bias{};         // [heads]
   float least_step = 0;
   float largest_step = 0;
-  NormId norm{};  // of the rank's outputs, [heads * head_size]
-  int32_t norm_groups = 1;
-  int32_t first_head = 0;  // of all ranks' heads, of which there are `all_heads`
-  int32_t all_heads = 0;
-  bool converted = false;  // Mamba2's
-
-  // Returns the group of the norm that a head is in; for heads that ranks are filled up with, the
-  // last one.
-  int32_t NormGroup(int32_t head) const {
-    return std::min(first_head + head, all_heads - 1) / (all_heads / norm_groups);
-  }
+  NormId norm{};            // of the outputs of each group's heads, [heads * head_size]
+  int32_t first_group = 0;  // of all ranks' groups, of which there are `all_groups`
+  int32_t all_groups = 0;
+  bool shares_groups = false;  // other ranks have heads of the same groups
+  bool converted = false;      // Mamba2's
 };
 
 // The ops of recurrent layers, whose state lies at the sequence's slot. A row that begins at
@@ -268,8 +261,7 @@ class RecurrentOps : public virtual CoreOps {
   //   S = exp(-A * dt) * S + b (dt * x)^T, out = S^T c + d * x
   //   norm(out * silu(z))
   // and returns the latter, [tokens, heads * head_size]. Each group of heads has its own b and c,
-  // and the norm is of each of `norm_groups` equal parts of all ranks' heads. State and arithmetic
-  // are float32.
+  // and the norm is of each group by itself. State and arithmetic are float32.
   virtual LinearInput Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId projection,
                              const LinearInput& in, Consumers consumers) = 0;
 };

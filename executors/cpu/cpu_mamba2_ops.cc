@@ -69,30 +69,32 @@ void CpuOps::RunMamba2(const Mamba2Step& step, int row, int head) const {
        .out_stride = step.mixed.row_floats()});
 }
 
-// The groups of a norm may have heads on several ranks: each adds the squares of its own.
+// Each rank adds the squares of its own heads to those of their groups.
 void CpuOps::NormMamba2AcrossRanks(const Mamba2Step& step) {
   if (collective_ == nullptr) return;  // a dry run
   const Mamba2Spec& spec = step.spec;
   const NormWeight& norm = weights_.Norm(spec.norm);
-  const size_t groups = spec.norm_groups;
+  const int width = step.inner() / spec.groups;  // of this rank's part of a group
+  const size_t groups = spec.all_groups;
   squares_.assign(groups * step.mixed.rows(), 0.0f);
-  const auto square_of = [&](int token, int head) -> float& {
-    return squares_[token * groups + spec.NormGroup(head)];
+  // Ranks without heads of their own, which are filled up with zeros, are behind the last group.
+  const auto square_of = [&](int token, int group) -> float& {
+    return squares_[token * groups + std::min(spec.first_group + group, spec.all_groups - 1)];
   };
   for (int token = 0; token < step.mixed.rows(); ++token) {
-    for (int head = 0; head < spec.heads; ++head) {
-      const float* const x = step.mixed.Floats(token) + head * spec.head_size;
-      square_of(token, head) += std::inner_product(x, x + spec.head_size, x, 0.0f);
+    for (int group = 0; group < spec.groups; ++group) {
+      const float* const x = step.mixed.Floats(token) + group * width;
+      square_of(token, group) += std::inner_product(x, x + width, x, 0.0f);
     }
   }
   collective_->AllReduce(absl::MakeSpan(squares_));
   const float size = static_cast<float>(norm.size) / static_cast<float>(groups);
   for (int token = 0; token < step.mixed.rows(); ++token) {
-    for (int head = 0; head < spec.heads; ++head) {
-      float* const x = step.mixed.Floats(token) + head * spec.head_size;
-      const float factor = 1 / std::sqrt(square_of(token, head) / size + norm.epsilon);
-      const float* const scale = norm.scale.data() + head * spec.head_size;
-      for (int i = 0; i < spec.head_size; ++i) x[i] *= factor * scale[i];
+    for (int group = 0; group < spec.groups; ++group) {
+      float* const x = step.mixed.Floats(token) + group * width;
+      const float factor = 1 / std::sqrt(square_of(token, group) / size + norm.epsilon);
+      const float* const scale = norm.scale.data() + group * width;
+      for (int i = 0; i < width; ++i) x[i] *= factor * scale[i];
     }
   }
 }
@@ -135,16 +137,16 @@ LinearInput CpuOps::Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId proje
   });
   auto input = TakeInput(consumers, inner);
   const NormWeight& norm = weights_.Norm(spec.norm);
-  const int group = inner / spec.norm_groups;
+  const int group = inner / spec.groups;
   pool_.ParallelFor(mixed.rows(), [&](int token, int) {
     float* const y = mixed.Floats(token);
     kernels_.sigmoid_gate(products.Floats(token), inner, /*silu=*/true, y);
-    if (divided()) return;
+    if (spec.shares_groups) return;
     for (int i = 0; i < inner; i += group) {
       kernels_.norm(y + i, norm.scale.data() + i, group, group, norm.epsilon, Form::kFloat, y + i);
     }
   });
-  if (divided()) NormMamba2AcrossRanks(step);
+  if (spec.shares_groups) NormMamba2AcrossRanks(step);
   pool_.ParallelFor(mixed.rows(), [&](int token, int) {
     for (const CpuActivation& form : input->forms) {
       kernels_.store(mixed.Floats(token), inner, form.form(), form.Row(token));

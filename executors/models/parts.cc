@@ -213,16 +213,17 @@ absl::StatusOr<Mixer> PartLoader::StateSpace(int layer, const Mamba2& config) {
                                        UnitOf(config.state_size, rows), placer_.rank());
   const Share inner = Elements(heads.q, config.head_size);
   const Share states = Elements(heads.kv, config.state_size);
-  Mamba2Mixer mixer{.spec = {.heads = static_cast<int32_t>(heads.q.size),
-                             .head_size = config.head_size,
-                             .groups = static_cast<int32_t>(heads.kv.size),
-                             .state_size = config.state_size,
-                             .least_step = static_cast<float>(config.least_step),
-                             .largest_step = static_cast<float>(config.largest_step),
-                             .norm_groups = config.norm_groups,
-                             .first_head = static_cast<int32_t>(heads.q.begin),
-                             .all_heads = config.heads,
-                             .converted = config.converted}};
+  Mamba2Mixer mixer{
+      .spec = {.heads = static_cast<int32_t>(heads.q.size),
+               .head_size = config.head_size,
+               .groups = static_cast<int32_t>(heads.kv.size),
+               .state_size = config.state_size,
+               .least_step = static_cast<float>(config.least_step),
+               .largest_step = static_cast<float>(config.largest_step),
+               .first_group = static_cast<int32_t>(heads.kv.begin),
+               .all_groups = config.groups,
+               .shares_groups = heads.q.size * config.groups < heads.kv.size * config.heads,
+               .converted = config.converted}};
   Mamba2Spec& spec = mixer.spec;
   MILLRACE_ASSIGN_OR_RETURN(
       mixer.projection,

@@ -152,7 +152,7 @@ LinearInput TorchOps::Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId pro
   }
   const at::Tensor gated = at::cat(outs).flatten(1) * at::silu(products.narrow(1, 0, inner));
   const NormWeight& norm = weights_.Norm(spec.norm);
-  const at::Tensor parts = gated.unflatten(-1, {spec.norm_groups, inner / spec.norm_groups});
+  const at::Tensor parts = gated.unflatten(-1, {spec.groups, inner / spec.groups});
   const at::Tensor mean = parts.square().mean(-1, /*keepdim=*/true);
   const at::Tensor out = (parts * at::rsqrt(mean + norm.epsilon)).flatten(1) * norm.scale;
   return AsLinearInput(out.to(Values(in).scalar_type()));

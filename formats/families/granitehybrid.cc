@@ -19,7 +19,7 @@ namespace millrace {
 namespace {
 
 // Returns which layers have attention: `layer_types` says so, or by its other name
-// layers_block_type. Without either none has in transformers.
+// layers_block_type. Without either none has in transformers, which has two names for each type.
 absl::StatusOr<std::vector<bool>> ReadLayerKinds(const HfReader& config, int layers) {
   constexpr char kTypes[] = "layer_types";
   constexpr char kOtherTypes[] = "layers_block_type";
@@ -33,11 +33,13 @@ absl::StatusOr<std::vector<bool>> ReadLayerKinds(const HfReader& config, int lay
   }
   std::vector<bool> attends;
   for (const std::string& type : types) {
-    if (type != "attention" && type != "mamba") {
-      return fields.Unsupported(
-          name, StrCat("\"", Printable(type), "\" is not supported (supported: attention, mamba)"));
+    const bool is_attention = type == "attention" || type == "full_attention";
+    if (!is_attention && type != "mamba" && type != "linear_attention") {
+      return fields.Unsupported(name, StrCat("\"", Printable(type),
+                                             "\" is not supported (supported: attention, "
+                                             "full_attention, mamba, linear_attention)"));
     }
-    attends.push_back(type == "attention");
+    attends.push_back(is_attention);
   }
   if (std::find(attends.begin(), attends.end(), true) != attends.end()) return attends;
   return fields.Unsupported(name, "has no attention, of which at least one is supported");
@@ -115,13 +117,6 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   return model;
 }
 
-// llama.cpp norms the outputs of each group by themselves, and transformers all of them.
-absl::Status RefuseGroups(const GgufReader& file, const Mamba2& mixer) {
-  if (mixer.groups == 1) return absl::OkStatus();
-  return file.Unsupported(file.Key("ssm.group_count"),
-                          StrCat(mixer.groups, " is not supported, only 1"));
-}
-
 absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   MILLRACE_ASSIGN_OR_RETURN(const KvHeads kv, file.ReadKvHeads());
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadGgufGranite(file, /*experts=*/true, kv.heads));
@@ -139,7 +134,6 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   if (example == kv.attends.end()) return model;
   MILLRACE_ASSIGN_OR_RETURN(const Mamba2 mixer,
                             ReadGgufMamba2(file, static_cast<int>(example - kv.attends.begin())));
-  MILLRACE_RETURN_IF_ERROR(RefuseGroups(file, mixer));
   for (int i = 0; i < model.num_layers(); ++i) {
     if (!kv.attends[i]) model.layers[i].attention = mixer;
   }
@@ -188,7 +182,7 @@ constexpr std::string_view kTwins = R"([
  "changes": {"model_type": "granitemoehybrid", "head_dim": null, "rope_theta": null,
    "layer_types": ["mamba", "mamba", "attention"], "position_embedding_type": "nope",
    "max_position_embeddings": 512, "num_local_experts": 0, "shared_intermediate_size": 96,
-   "mamba_n_heads": 2, "mamba_d_head": "auto", "mamba_n_groups": 1, "mamba_d_state": 32,
+   "mamba_n_heads": 4, "mamba_d_head": "auto", "mamba_n_groups": 2, "mamba_d_state": 32,
    "mamba_d_conv": 4, "embedding_multiplier": 6.0, "attention_multiplier": 0.2,
    "residual_multiplier": 0.4, "logits_scaling": 0.5, "tie_word_embeddings": true},
  "gguf_keys": {"embedding_multiplier": "embedding_scale",

@@ -407,6 +407,10 @@ TEST(HfFamiliesTest, Granite4ByOtherNames) {
   EXPECT_TRUE(mixer(R"({"layer_types": null,
       "layers_block_type": ["mamba", "mamba", "mamba", "attention"]})")
                   .convolution_bias);
+  EXPECT_EQ(mixer(R"({"layer_types": ["linear_attention", "linear_attention", "full_attention",
+      "linear_attention"]})")
+                .heads,
+            4);
   const Mamba2 bounded = mixer(R"({"time_step_limit": [0.5, {"__float__": "Infinity"}]})");
   EXPECT_EQ(bounded.least_step, 0.5);
   EXPECT_TRUE(std::isinf(bounded.largest_step));
@@ -423,7 +427,7 @@ TEST(HfFamiliesTest, Granite4IsRefusedByTheField) {
       {"granitehybrid", R"({"layer_types": ["mamba", "mamba", "mamba", "mamba"]})",
        "layer_types: has no attention"},
       {"granitehybrid", R"({"layer_types": ["mamba", "mamba", "attention", "conv"]})",
-       "layer_types: \"conv\" is not supported (supported: attention, mamba)"},
+       "layer_types: \"conv\" is not supported (supported: attention, "},
       {"granitehybrid", R"({"position_embedding_type": "alibi"})", "position_embedding_type: "},
       {"granitehybrid", R"({"num_local_experts": null})", "num_local_experts: is missing"},
       {"granitehybrid", R"({"num_local_experts": -1})", "num_local_experts: is -1"},

@@ -76,8 +76,8 @@ struct ShortConvolution {
 // A Mamba-2 mixer (arXiv:2405.21060): a recurrence in place of attention, with a state of
 // [state_size, head_size] for each head, which decays by one number for the whole head. One linear
 // makes the gate z, the heads' inputs x, b and c of each group of heads, and a step dt for each
-// head. x, b and c pass a causal convolution and SiLU. The heads' outputs times SiLU of z pass a
-// root-mean-square norm, without ModelConfig::norm_offset. RecurrentOps::Mamba2
+// head. x, b and c pass a causal convolution and SiLU. The outputs of a group's heads times
+// SiLU of z pass a root-mean-square norm, without ModelConfig::norm_offset. RecurrentOps::Mamba2
 // (executors/decoder_ops.h) has the formulas.
 struct Mamba2 {
   int heads = 0;
@@ -87,7 +87,6 @@ struct Mamba2 {
   int width = 0;                  // tokens that the convolution reads, as a ShortConvolution's
   bool convolution_bias = false;  // of blk.N.ssm_conv1d
   bool projection_bias = false;   // of blk.N.ssm_in and blk.N.ssm_out
-  int norm_groups = 1;            // divides heads; each of so many equal parts is normed by itself
   double least_step = 0;          // between which dt is, behind its softplus
   double largest_step = std::numeric_limits<double>::infinity();
   // True if the tensors are as llama.cpp's converter leaves them: blk.N.ssm_a is -A in place of A's
