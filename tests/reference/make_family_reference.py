@@ -87,23 +87,20 @@ def decoder_reference(folder):
 def double_states(model):
     # Gated delta rules and Mamba-2 compute their states in float32 whatever the model's type; short convolutions do not.
     module = sys.modules[type(model).__module__]
-    owners = [(module, "torch_chunk_gated_delta_rule")]
-    owners += [(kind, name) for kind in {type(part) for part in model.modules()} for name in ("torch_forward", "forward")
-               if name in vars(kind) and ("Mamba" in kind.__name__ or kind.__name__.endswith("RMSNormGated"))]
-    single = {(owner, name): getattr(owner, name) for owner, name in owners if hasattr(owner, name)}
-    for (owner, name), function in single.items():
+    single = {name: vars(module)[name] for name in ("torch_chunk_gated_delta_rule", "mamba2_chunk_scan") if hasattr(module, name)}
+    for name, function in single.items():
         source = textwrap.dedent(inspect.getsource(function))
         source = source[source.index("def "):].replace("torch.float32", "torch.float64").replace(".float()", ".double()")
         scope = dict(vars(module))
         exec(source, scope)  # noqa: S102: transformers' own code
-        setattr(owner, name, scope[name])
+        setattr(module, name, scope[name])
     yield
-    for (owner, name), function in single.items():
-        setattr(owner, name, function)
+    for name, function in single.items():
+        setattr(module, name, function)
 
 
 def is_recurrent(model):
-    return bool({"linear_attention", "mamba"} & set(getattr(model.config, "layer_types", None) or []))
+    return "linear_attention" in (getattr(model.config, "layer_types", None) or [])
 
 
 def lengths_reference(folder):
