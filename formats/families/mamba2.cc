@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <optional>
+#include <string>
 
 #include "base/status.h"
 #include "base/strings.h"
@@ -30,7 +31,11 @@ absl::Status ReadStepLimits(const JsonFields& fields, Mamba2* mixer) {
       return absl::OkStatus();
     }
   }
-  return fields.Bad(kName, StrCat("is ", Describe(*limits),
+  std::string said = Describe(*limits);
+  if (limits->is_array() && limits->size() == 2) {
+    said = StrCat("[", Describe((*limits)[0]), ", ", Describe((*limits)[1]), "]");
+  }
+  return fields.Bad(kName, StrCat("is ", said,
                                   ", must be a list of the least step, 0 or above, and the largest "
                                   "one"));
 }

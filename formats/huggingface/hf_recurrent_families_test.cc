@@ -229,9 +229,9 @@ TEST(HfRecurrentFamiliesTest, Granite4IsRefusedByTheField) {
       {"granitehybrid", R"({"mamba_d_conv": 9})", "mamba_d_conv: is 9"},
       {"granitehybrid", R"({"mamba_conv_bias": 1})", "mamba_conv_bias: is 1"},
       {"granitehybrid", R"({"mamba_proj_bias": 0})", "mamba_proj_bias: is 0"},
-      {"granitehybrid", R"({"time_step_limit": [0.5]})", "time_step_limit: is [0.5]"},
-      {"granitehybrid", R"({"time_step_limit": [1, 0.5]})", "time_step_limit: is [1,0.5]"},
-      {"granitehybrid", R"({"time_step_limit": [-1, 1]})", "time_step_limit: is [-1,1]"},
+      {"granitehybrid", R"({"time_step_limit": [0.5]})", "time_step_limit: is a list of 1"},
+      {"granitehybrid", R"({"time_step_limit": [1, 0.5]})", "time_step_limit: is [1, 0.5]"},
+      {"granitehybrid", R"({"time_step_limit": [-1, 1]})", "time_step_limit: is [-1, 1]"},
   });
 }
 
