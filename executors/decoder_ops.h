@@ -212,6 +212,25 @@ struct ShortConvolutionSpec {
   ConvolutionSpec convolution;
 };
 
+// A Mamba-2 mixer (Mamba2 in formats/model/layer_config.h) with the heads of this rank.
+struct Mamba2Spec {
+  int32_t heads = 0;
+  int32_t head_size = 0;
+  int32_t groups = 0;  // divides heads
+  int32_t state_size = 0;
+  ConvolutionSpec convolution;  // of x's, b's and c's channels
+  VectorId a{};                 // [heads]: log(A), or -A if `converted`
+  VectorId d{};                 // [heads]
+  VectorId time_bias{};         // [heads]
+  float least_step = 0;
+  float largest_step = 0;
+  NormId norm{};            // of the outputs of each group's heads, [heads * head_size]
+  int32_t first_group = 0;  // of all ranks' groups, of which there are `all_groups`
+  int32_t all_groups = 0;
+  bool shares_groups = false;  // other ranks have heads of the same groups
+  bool converted = false;      // Mamba2's
+};
+
 // The ops of recurrent layers, whose state lies at the sequence's slot. A row that begins at
 // position 0 begins with a state of zeros, whatever the slot held before; another goes on from what
 // the row before it left.
@@ -235,6 +254,17 @@ class RecurrentOps : public virtual CoreOps {
   virtual LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec,
                                        LinearId projection, const LinearInput& in,
                                        Consumers consumers) = 0;
+
+  // Computes [z, x, b, c, dt] = in * W^T of each token, where W is `projection`, and then, one
+  // token after the other:
+  //   [x, b, c] = silu(causal convolution of x, b and c)
+  //   dt = softplus(dt + time_bias), bounded by the least and the largest step
+  //   S = exp(-A * dt) * S + b (dt * x)^T, out = S^T c + d * x
+  //   norm(out * silu(z))
+  // and returns the latter, [tokens, heads * head_size]. Each group of heads has its own b and c,
+  // and the norm is of each group by itself. State and arithmetic are float32.
+  virtual LinearInput Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId projection,
+                             const LinearInput& in, Consumers consumers) = 0;
 };
 
 }  // namespace millrace

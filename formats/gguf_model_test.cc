@@ -151,6 +151,35 @@ TEST(GgufModelTest, RefusesShortConvolutionsByTheKey) {
   EXPECT_THAT(with({0, 2, 0}, 3, true), HasSubstr("attention.sliding_window: 8"));
 }
 
+TEST(GgufModelTest, RefusesMamba2ByTheKey) {
+  const auto with = [](const std::string& changed, uint32_t number) {
+    std::map<std::string, uint32_t> keys = {
+        {"block_count", 3},          {"context_length", 256},     {"embedding_length", 64},
+        {"feed_forward_length", 96}, {"attention.head_count", 4}, {"ssm.conv_kernel", 4},
+        {"ssm.state_size", 32},      {"ssm.group_count", 1},      {"ssm.time_step_rank", 4},
+        {"ssm.inner_size", 128}};
+    keys[changed] = number;
+    GgufWriter writer;
+    writer.String("general.architecture", "granitehybrid")
+        .Float32("granitehybrid.attention.layer_norm_rms_epsilon", 1e-5f)
+        .Int32s("granitehybrid.attention.head_count_kv", {0, 2, 0})
+        .Tensor("token_embd.weight", TensorType::kF32, {8, 64}, std::vector<float>(512));
+    for (const auto& [key, value] : keys) writer.Uint32("granitehybrid." + key, value);
+    return ErrorOf(Read(writer));
+  };
+  // All is well up to the tensors, of which there are none.
+  EXPECT_THAT(with("block_count", 3), HasSubstr("tensor blk.0.attn_norm.weight: is missing"));
+  EXPECT_THAT(with("block_count", 4), HasSubstr("attention.head_count_kv: is an array of 3"));
+  EXPECT_THAT(with("ssm.conv_kernel", 1), HasSubstr("ssm.conv_kernel"));
+  EXPECT_THAT(with("ssm.conv_kernel", 9), HasSubstr("ssm.conv_kernel"));
+  EXPECT_THAT(with("ssm.state_size", 0), HasSubstr("ssm.state_size"));
+  EXPECT_THAT(with("ssm.inner_size", 130), HasSubstr("ssm.inner_size, 130"));
+  EXPECT_THAT(with("ssm.group_count", 3), HasSubstr("a multiple of ssm.group_count, 3"));
+  EXPECT_THAT(with("ssm.time_step_rank", 0), HasSubstr("ssm.time_step_rank"));
+  EXPECT_THAT(with("expert_count", 4), HasSubstr("expert_used_count"));
+  EXPECT_THAT(with("attention.sliding_window", 8), HasSubstr("attention.sliding_window: 8"));
+}
+
 TEST(GgufModelTest, RefusesByNameWhatWouldChangeTheMaths) {
   const auto with = [](const std::function<void(GgufWriter*)>& change) {
     GgufWriter writer = TinyLlamaWriter({});

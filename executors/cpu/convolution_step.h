@@ -16,8 +16,11 @@ struct CpuOps::ConvolutionStep {
   int32_t layer;
   const ConvolutionSpec& spec;
   int channels;
-  const CpuActivation& inputs;  // of each token, at the beginning of its row
-  const CpuActivation& out;     // likewise
+  const CpuActivation& inputs;  // of each token
+  int first_input = 0;          // where in its row they begin
+  const CpuActivation& out;     // of each token, at the beginning of its row
+
+  const float* Inputs(int token) const { return inputs.Floats(token) + first_input; }
 };
 
 }  // namespace millrace::cpu

@@ -26,7 +26,7 @@ void CpuOps::Convolve(const ConvolutionStep& step, int token) const {
   for (int i = 0; i <= before; ++i) {
     // Counted from the row's first token; what lies before it is in the state.
     const int at = token - row.first_token + i - before;
-    inputs[i] = at >= 0 ? step.inputs.Floats(row.first_token + at)
+    inputs[i] = at >= 0 ? step.Inputs(row.first_token + at)
                         : kv_.State(row.slot, step.layer) + (before + at) * step.channels;
   }
   const std::optional<VectorId>& bias = step.spec.bias;
@@ -45,8 +45,8 @@ void CpuOps::KeepInputs(const ConvolutionStep& step, int row) const {
   float* const kept = kv_.State(tokens.slot, step.layer);
   for (int i = 0; i < before; ++i) {
     const int at = tokens.num_tokens + i - before;
-    const float* const from = at >= 0 ? step.inputs.Floats(tokens.first_token + at)
-                                      : kept + (before + at) * step.channels;
+    const float* const from =
+        at >= 0 ? step.Inputs(tokens.first_token + at) : kept + (before + at) * step.channels;
     std::copy_n(from, step.channels, kept + i * step.channels);
   }
 }

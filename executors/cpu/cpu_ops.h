@@ -84,6 +84,8 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
                          Consumers consumers) override;
   LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
                                const LinearInput& in, Consumers consumers) override;
+  LinearInput Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId projection,
+                     const LinearInput& in, Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, a panel at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;
@@ -146,6 +148,7 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   struct AttentionStep;
   struct ConvolutionStep;
   struct DeltaStep;
+  struct Mamba2Step;
   struct Scratch {
     // Takes memory for sequences of `score_stride` positions.
     Scratch(size_t score_stride, int head_size);
@@ -274,6 +277,10 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   void PrepareDelta(const DeltaStep& step, int token) const;
   // Runs a head's state through the tokens of a row.
   void RunDelta(const DeltaStep& step, int row, int head) const;
+  // The same for Mamba-2, of which a token's decays and steps are prepared.
+  void PrepareMamba2(const Mamba2Step& step, int token) const;
+  void RunMamba2(const Mamba2Step& step, int row, int head) const;
+  void NormMamba2AcrossRanks(const Mamba2Step& step);
   const Rotations& RotationsOf(const RopeSpec& rope);
   const float* Biases(const AttentionSpec& spec, int head) const;
   void SpreadBiases();
@@ -304,7 +311,7 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
 
   size_t most_chosen_ = 0;           // experts of a token, of all mixtures
   size_t share_stride_ = 0;          // floats of a row of logit_shares_
-  std::vector<float> squares_;       // of each token's q and k: NormAcrossRanks'
+  std::vector<float> squares_;       // of each token's values, that norms across ranks sum up
   std::vector<float> logit_shares_;  // the rank's part of a panel of logits
   std::vector<Sampled> sampled_;
   std::vector<float> embeddings_;

@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "executors/cpu/convolution_step.h"
 #include "executors/cpu/cpu_ops.h"
+#include "executors/cpu/softplus.h"
 #include "executors/models/model_state.h"
 
 namespace millrace::cpu {
@@ -18,9 +19,6 @@ namespace {
 constexpr float kLengthEpsilon = 1e-6f;
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
-
-// log(1 + exp(x)). Above 20 the 1 is below a float's precision.
-float Softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
 }  // namespace
 

@@ -22,8 +22,8 @@ namespace millrace::cpu {
 // [block_size / 16][head_size][16 tokens], then values [block_size][head_size]. A block is one
 // piece, so that a copy is one, and blocks that were never used take no memory. The group of
 // recurrent layers has [slot, or place of a checkpoint][layer of the group], each as
-// GatedDeltaState or ShortConvolutionBytes has it, with the states of heads as DeltaTile has them;
-// those that were never used take no memory, either.
+// HeadStates or ShortConvolutionBytes has it, with the states of heads as DeltaTile and
+// StateSpaceTile have them; those that were never used take no memory, either.
 struct KvArena {
   struct Group {
     Memory memory;

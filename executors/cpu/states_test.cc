@@ -55,7 +55,8 @@ class StatesOfAllKindsTest : public StatesTest, public testing::WithParamInterfa
   StatesOfAllKindsTest() : StatesTest(GetParam()) {}
 };
 INSTANTIATE_TEST_SUITE_P(Twins, StatesOfAllKindsTest,
-                         testing::Values("qwen3_5", "qwen3_next", "lfm2", "lfm2_biased", "lfm2moe"),
+                         testing::Values("qwen3_5", "qwen3_next", "lfm2", "lfm2_biased", "lfm2moe",
+                                         "granitehybrid", "granitehybrid_biased"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(StatesOfAllKindsTest, CrowdsAndCutsChangeNothing) {

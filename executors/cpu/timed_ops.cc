@@ -29,13 +29,14 @@ enum Op {
   kAttention,
   kDelta,
   kConvolution,
+  kMamba2,
   kHead,
   kSample,
   kNumOps
 };
-constexpr const char* kNames[kNumOps] = {"embed", "norm",        "qkv",  "row_linear",
-                                         "gated", "mixture",     "rope", "attention",
-                                         "delta", "convolution", "head", "sample"};
+constexpr const char* kNames[kNumOps] = {
+    "embed",     "norm",  "qkv",         "row_linear", "gated", "mixture", "rope",
+    "attention", "delta", "convolution", "mamba2",     "head",  "sample"};
 
 class TimedOps : public DecoderOps, public AttentionOps, public MixtureOps, public RecurrentOps {
  public:
@@ -103,6 +104,11 @@ class TimedOps : public DecoderOps, public AttentionOps, public MixtureOps, publ
     Count(kConvolution, projection, ops_.FormFor(projection, in));
     return Time(kConvolution,
                 [&] { return ops_.ShortConvolution(layer, spec, projection, in, consumers); });
+  }
+  LinearInput Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId projection,
+                     const LinearInput& in, Consumers consumers) override {
+    Count(kMamba2, projection, ops_.FormFor(projection, in));
+    return Time(kMamba2, [&] { return ops_.Mamba2(layer, spec, projection, in, consumers); });
   }
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
     return Time(kHead, [&] { return ops_.Head(weight, spec, x); });

@@ -238,6 +238,8 @@ class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps, publi
                          Consumers consumers) override;
   LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
                                const LinearInput& in, Consumers consumers) override;
+  LinearInput Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId projection,
+                     const LinearInput& in, Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, some rows at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/status/status.h"
+#include "base/strings.h"
 #include "executors/cuda/cuda_buffer.h"
 #include "executors/cuda/cuda_ops.h"
 #include "executors/cuda/operand_bytes.h"
@@ -207,6 +209,13 @@ LinearInput CudaOps::ShortConvolution(int32_t layer, const ShortConvolutionSpec&
         stream_);
   });
   return input;
+}
+
+LinearInput CudaOps::Mamba2(int32_t layer, const Mamba2Spec& /*spec*/, LinearId /*projection*/,
+                            const LinearInput& /*in*/, Consumers consumers) {
+  Fail(absl::UnimplementedError(
+      StrCat("layer ", layer, " has a Mamba-2 mixer, which this device does not compute")));
+  return TakeInput(consumers, step_->tokens);
 }
 
 }  // namespace millrace::cuda

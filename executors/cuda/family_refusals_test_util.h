@@ -13,7 +13,8 @@ namespace millrace::cuda {
 inline std::optional<std::string> RefusalOf(const std::string& twin) {
   const std::map<std::string, std::string> refusals = {{"gemma2", "attention soft cap is 3"},
                                                        {"gemma3", "gate function is GELU"},
-                                                       {"qwen3_next", "has its rows in"}};
+                                                       {"qwen3_next", "has its rows in"},
+                                                       {"granitehybrid", "does not compute"}};
   const auto refusal = std::find_if(refusals.begin(), refusals.end(), [&](const auto& entry) {
     return twin.starts_with(entry.first);
   });

@@ -39,6 +39,9 @@ inline Json Widened(Json config) {
     if (config.contains(head)) config[head] = 128;
   }
   if (config.contains("head_dim") && config["head_dim"].is_number()) config["head_dim"] = 64;
+  if (config.contains("mamba_d_head") && config["mamba_d_head"].is_number()) {
+    config["mamba_d_head"] = 4 * config["mamba_d_head"].get<int>();
+  }
   return config;
 }
 

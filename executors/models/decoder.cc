@@ -23,6 +23,7 @@ const SoftmaxMixer* SoftmaxOf(const DecoderLayer& layer) {
 int32_t StateHeads(const AttentionSpec& spec) { return spec.num_kv_heads; }
 int32_t StateHeads(const GatedDeltaSpec& spec) { return spec.value_heads; }
 int32_t StateHeads(const ShortConvolutionSpec& spec) { return spec.channels; }
+int32_t StateHeads(const Mamba2Spec& spec) { return spec.heads; }
 
 struct Decoder : Model {
   int32_t heads() const override {

@@ -46,6 +46,14 @@ LinearInput ShortConvolutionMixer::Run(DecoderOps& ops, int32_t layer, LinearInp
   return ops.RowLinear(output, std::move(x), addend, residual, next.norm, next.readers);
 }
 
+LinearInput Mamba2Mixer::Run(DecoderOps& ops, int32_t layer, LinearInput x, const Addend& addend,
+                             Residual& residual, const NextInput& next) const {
+  RecurrentOps* const recurrent = ops.recurrent();
+  if (recurrent == nullptr) return Refuse("a Mamba-2 mixer", ops, layer, residual, next);
+  x = recurrent->Mamba2(layer, spec, projection, x, {output});
+  return ops.RowLinear(output, std::move(x), addend, residual, next.norm, next.readers);
+}
+
 LinearInput GatedNetwork::Run(DecoderOps& ops, int32_t /*layer*/, LinearInput x,
                               const Addend& addend, Residual& residual,
                               const NextInput& next) const {

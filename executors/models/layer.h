@@ -1,7 +1,7 @@
-// The layers of decoders. A layer is a mixer (softmax attention, a gated delta rule or a short
-// convolution) and a feed-forward network, each of one of several kinds. A kind says which linears
-// read its input, so that whatever precedes it makes the input in the forms that these want, and
-// computes itself by ops; nothing outside it asks which kind it is.
+// The layers of decoders. A layer is a mixer (softmax attention, a gated delta rule, a short
+// convolution or Mamba-2) and a feed-forward network, each of one of several kinds. A kind says
+// which linears read its input, so that whatever precedes it makes the input in the forms that
+// these want, and computes itself by ops; nothing outside it asks which kind it is.
 #ifndef MILLRACE_EXECUTORS_MODELS_LAYER_H_
 #define MILLRACE_EXECUTORS_MODELS_LAYER_H_
 
@@ -65,6 +65,17 @@ struct ShortConvolutionMixer {
                   Residual& residual, const NextInput& next) const;
 };
 
+// A Mamba-2 mixer (formats/model/layer_config.h: Mamba2).
+struct Mamba2Mixer {
+  Mamba2Spec spec;
+  LinearId projection{};
+  LinearId output{};
+
+  Consumers inputs() const { return {&projection, 1}; }
+  LinearInput Run(DecoderOps& ops, int32_t layer, LinearInput x, const Addend& addend,
+                  Residual& residual, const NextInput& next) const;
+};
+
 // A feed-forward network with a gate.
 struct GatedNetwork {
   LinearId gate_up{};
@@ -87,7 +98,7 @@ struct MixtureNetwork {
                   Residual& residual, const NextInput& next) const;
 };
 
-using Mixer = std::variant<SoftmaxMixer, GatedDeltaMixer, ShortConvolutionMixer>;
+using Mixer = std::variant<SoftmaxMixer, GatedDeltaMixer, ShortConvolutionMixer, Mamba2Mixer>;
 using FeedForward = std::variant<GatedNetwork, MixtureNetwork>;
 
 // A part with its norms: of the residual before it, and (in `addend`) of what it adds.

@@ -69,6 +69,10 @@ class WithRecurrence : public BareOps, public RecurrentOps {
                                Consumers /*consumers*/) override {
     return std::make_unique<LinearInputBuffer>();
   }
+  LinearInput Mamba2(int32_t /*layer*/, const Mamba2Spec& /*spec*/, LinearId /*projection*/,
+                     const LinearInput& /*in*/, Consumers /*consumers*/) override {
+    return std::make_unique<LinearInputBuffer>();
+  }
 };
 
 // Runs layer 3, and returns what the device refuses of it.
@@ -102,6 +106,10 @@ TEST(LayerTest, ADeviceRefusesTheKindsThatItHasNoOpsFor) {
   EXPECT_EQ(Refusal<Mixer>(ShortConvolutionMixer(), attention),
             absl::UnimplementedError(
                 "layer 3 has a short convolution, which this device does not compute"));
+  EXPECT_EQ(Refusal<Mixer>(Mamba2Mixer(), recurrence), absl::OkStatus());
+  EXPECT_EQ(
+      Refusal<Mixer>(Mamba2Mixer(), attention),
+      absl::UnimplementedError("layer 3 has a Mamba-2 mixer, which this device does not compute"));
   EXPECT_EQ(Refusal<FeedForward>(MixtureNetwork(), bare), no_mixtures);
   EXPECT_EQ(Refusal<FeedForward>(MixtureNetwork(), attention), no_mixtures);
   EXPECT_EQ(Refusal<FeedForward>(MixtureNetwork(), mixtures), absl::OkStatus());

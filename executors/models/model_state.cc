@@ -220,6 +220,14 @@ GatedDelta OfRank(GatedDelta delta, int32_t value_heads) {
   return delta;
 }
 
+// The same for heads, and the groups that they read.
+Mamba2 OfRank(Mamba2 mixer, int32_t heads) {
+  const int group = mixer.heads / mixer.groups;
+  mixer.groups = (heads + group - 1) / group;
+  mixer.heads = heads;
+  return mixer;
+}
+
 }  // namespace
 
 ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> heads,
@@ -262,6 +270,9 @@ ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> heads,
                    },
                    [&](const ShortConvolution& convolution) {
                      place_slots(ShortConvolutionBytes(convolution.width, count));
+                   },
+                   [&](const Mamba2& mixer) {
+                     place_slots(Mamba2State(OfRank(mixer, count)).bytes());
                    }},
         config.layers[i].attention);
   }
@@ -280,6 +291,9 @@ ModelState StateOf(const ModelConfig& config, RankSpec rank, const PageSpec& pag
       },
       [&](const ShortConvolution& convolution) {
         return DivideUnits(convolution.channels, kShareMultiple, rank).size;
+      },
+      [&](const Mamba2& mixer) {
+        return DivideHeads(mixer.heads, mixer.groups, 1, 1, rank).q.size;
       }};
   std::vector<int32_t> heads;
   for (const LayerConfig& layer : config.layers) {

@@ -52,28 +52,37 @@ constexpr PageSpec CudaPages(int32_t block_size, bool fp8, int32_t max_model_len
           .delta_tokens = 8};  // kernels/recurrent/delta_types.h
 }
 
-// How the state of a gated delta rule's layer lies in a slot, in floats: the convolution's inputs
-// of the last tokens, [kConvolutionWidth - 1][channels] with the oldest first; the states of the
-// value heads, of `head` floats each; and on a device that writes these once in `tokens` tokens
-// (PageSpec::delta_tokens), of each token but the last of them the keys, [key_heads][key_size], the
-// values' changes, [value_heads][value_size], and the decays, [value_heads].
-struct GatedDeltaState {
+// How the state of a layer with a gated delta rule, or with Mamba-2, lies in a slot, in floats: the
+// convolution's inputs of the last tokens, [width - 1][channels] with the oldest first; the states
+// of the (value) heads, of `head` floats each; and what GatedDeltaState keeps.
+struct HeadStates {
   int64_t inputs = 0;  // floats before the first head's state
   int64_t head = 0;
   int64_t heads = 0;
   int64_t kept = 0;  // floats behind the last one's, filled up to 16 bytes
 
+  int64_t bytes() const {
+    return static_cast<int64_t>(sizeof(float)) * (inputs + heads * head + kept);
+  }
+};
+// On a device that writes states once in `tokens` tokens (PageSpec::delta_tokens) it keeps, of each
+// token but the last of them, the keys, [key_heads][key_size], the values' changes,
+// [value_heads][value_size], and the decays, [value_heads].
+struct GatedDeltaState : HeadStates {
   explicit GatedDeltaState(const GatedDelta& of_rank, int32_t tokens = 1)
-      : inputs(int64_t{kConvolutionWidth - 1} * of_rank.channels()),
-        head(int64_t{of_rank.key_size} * of_rank.value_size),
-        heads(of_rank.value_heads) {
+      : HeadStates{.inputs = int64_t{kConvolutionWidth - 1} * of_rank.channels(),
+                   .head = int64_t{of_rank.key_size} * of_rank.value_size,
+                   .heads = of_rank.value_heads} {
     const int64_t of_token = int64_t{of_rank.key_heads} * of_rank.key_size +
                              int64_t{of_rank.value_heads} * (of_rank.value_size + 1);
     kept = ((tokens - 1) * of_token + 3) / 4 * 4;
   }
-  int64_t bytes() const {
-    return static_cast<int64_t>(sizeof(float)) * (inputs + heads * head + kept);
-  }
+};
+struct Mamba2State : HeadStates {
+  explicit Mamba2State(const Mamba2& of_rank)
+      : HeadStates{.inputs = int64_t{of_rank.width - 1} * of_rank.channels(),
+                   .head = int64_t{of_rank.state_size} * of_rank.head_size,
+                   .heads = of_rank.heads} {}
 };
 
 // Returns the bytes of the state of a short convolution's layer: the convolution's inputs of the

@@ -93,6 +93,24 @@ TEST(ModelStateTest, ShortConvolutionsKeepInputsAlone) {
   EXPECT_EQ(std::get<SlotState>(of_rank.layout.groups[1]).bytes, 10 * kLayer / 4);
 }
 
+// Granite-4.0-H-Micro's: 40 layers, of which four have pages.
+TEST(ModelStateTest, Mamba2KeepsInputsAndAStateForEachHead) {
+  ModelConfig config = Config(40, 3, 0, 32, 8, 64);
+  const Mamba2 mixer{.heads = 64, .head_size = 64, .groups = 1, .state_size = 128, .width = 4};
+  for (int i = 0; i < 40; ++i) {
+    if (i % 10 != 5) config.layers[i].attention = mixer;
+  }
+  const ModelState state = StateOf(config, RankSpec(), Halves(32768));
+  ASSERT_EQ(state.layout.num_groups(), 2);
+  constexpr int64_t kLayer = 4 * (3 * (64 * 64 + 2 * 128) + 64 * 64 * 128);
+  EXPECT_EQ(std::get<SlotState>(state.layout.groups[1]).bytes, 36 * kLayer);
+  EXPECT_EQ(state.placements[39].offset, 35 * kLayer);
+  // Each rank of four has the group's b and c, and a quarter of the heads that read them.
+  const ModelState of_rank = StateOf(config, {.rank = 3, .size = 4}, Halves(32768));
+  EXPECT_EQ(std::get<SlotState>(of_rank.layout.groups[1]).bytes,
+            36 * 4 * (3 * (16 * 64 + 2 * 128) + 16 * 64 * 128));
+}
+
 TEST(ModelStateTest, ADeviceThatReleasesNothingHasOneGroup) {
   const ModelState state = StateOf(GptOss20b(), RankSpec(), Halves(0));
   ASSERT_EQ(state.layout.num_groups(), 1);

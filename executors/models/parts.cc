@@ -98,7 +98,8 @@ absl::StatusOr<Mixer> PartLoader::LayerMixer(int layer, int max_model_len) {
                                [&](const GatedDelta& delta) { return Delta(layer, delta); },
                                [&](const ShortConvolution& convolution) {
                                  return Convolution(layer, convolution);
-                               }},
+                               },
+                               [&](const Mamba2& mixer) { return StateSpace(layer, mixer); }},
                     config_.layers[layer].attention);
 }
 
@@ -204,6 +205,49 @@ absl::StatusOr<Mixer> PartLoader::Convolution(int layer, const ShortConvolution&
   mixer.spec.convolution.silu = false;
   MILLRACE_ASSIGN_OR_RETURN(mixer.output,
                             placer_.Linear({output}, {.rows = {}, .columns = channels}));
+  return mixer;
+}
+
+absl::StatusOr<Mixer> PartLoader::StateSpace(int layer, const Mamba2& config) {
+  const std::string projection = Weight(layer, "ssm_in");
+  const std::string output = Weight(layer, "ssm_out");
+  const auto tensor = [layer](const char* name) { return StrCat("blk.", layer, ".", name); };
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t rows, BlockRows(placer_, {projection}));
+  MILLRACE_ASSIGN_OR_RETURN(const ScaleBlock out, placer_.BlockOf(output));
+  // Heads are divided as attention's queries are, by the groups whose b and c they read. Each has
+  // one row of dt, besides.
+  const int64_t unit = std::lcm(UnitOf(config.head_size, std::lcm(rows, out.columns)), rows);
+  const HeadShares heads = DivideHeads(config.heads, config.groups, unit,
+                                       UnitOf(config.state_size, rows), placer_.rank());
+  const Share inner = Elements(heads.q, config.head_size);
+  const Share states = Elements(heads.kv, config.state_size);
+  Mamba2Mixer mixer{
+      .spec = {.heads = static_cast<int32_t>(heads.q.size),
+               .head_size = config.head_size,
+               .groups = static_cast<int32_t>(heads.kv.size),
+               .state_size = config.state_size,
+               .least_step = static_cast<float>(config.least_step),
+               .largest_step = static_cast<float>(config.largest_step),
+               .first_group = static_cast<int32_t>(heads.kv.begin),
+               .all_groups = config.groups,
+               .shares_groups = heads.q.size * config.groups < heads.kv.size * config.heads,
+               .converted = config.converted}};
+  Mamba2Spec& spec = mixer.spec;
+  MILLRACE_ASSIGN_OR_RETURN(
+      mixer.projection,
+      placer_.Linear({projection},
+                     {.rows = {inner, inner, states, states, heads.q}, .columns = std::nullopt}));
+  MILLRACE_ASSIGN_OR_RETURN(
+      spec.convolution,
+      placer_.Convolution(tensor("ssm_conv1d"), config.convolution_bias, {inner, states, states}));
+  MILLRACE_ASSIGN_OR_RETURN(spec.a, placer_.Vector(tensor("ssm_a"), heads.q));
+  MILLRACE_ASSIGN_OR_RETURN(spec.d, placer_.Vector(tensor("ssm_d"), heads.q));
+  MILLRACE_ASSIGN_OR_RETURN(spec.time_bias, placer_.Vector(tensor("ssm_dt.bias"), heads.q));
+  MILLRACE_ASSIGN_OR_RETURN(
+      spec.norm,
+      placer_.Norm(Weight(layer, "ssm_norm"),
+                   {.epsilon = static_cast<float>(config_.norm_epsilon), .share = inner}));
+  MILLRACE_ASSIGN_OR_RETURN(mixer.output, placer_.Linear({output}, {.rows = {}, .columns = inner}));
   return mixer;
 }
 

@@ -63,6 +63,7 @@ class PartLoader {
   absl::StatusOr<Mixer> Softmax(int layer, const SoftmaxAttention& attention, int max_model_len);
   absl::StatusOr<Mixer> Delta(int layer, const GatedDelta& delta);
   absl::StatusOr<Mixer> Convolution(int layer, const ShortConvolution& convolution);
+  absl::StatusOr<Mixer> StateSpace(int layer, const Mamba2& mixer);
   // Loads a gated network of `size`, whose tensors' names end in `suffix`.
   absl::StatusOr<GatedNetwork> Gated(int layer, int size, bool fused, const char* suffix);
   absl::StatusOr<MixtureWeights> Experts(int layer, const ExpertsFeedForward& ffn);

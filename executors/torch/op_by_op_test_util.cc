@@ -149,6 +149,11 @@ class OpByOp : public DecoderOps, public EncoderOps, public MixtureOps, public R
                 cpu_.ShortConvolution(layer, spec, projection, Sides(in).cpu, consumers),
                 torch_.ShortConvolution(layer, spec, projection, Sides(in).torch, consumers));
   }
+  LinearInput Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId projection,
+                     const LinearInput& in, Consumers consumers) override {
+    return Pair("Mamba2", cpu_.Mamba2(layer, spec, projection, Sides(in).cpu, consumers),
+                torch_.Mamba2(layer, spec, projection, Sides(in).torch, consumers));
+  }
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
     return Pair("Head", cpu_.Head(weight, spec, Sides(x).cpu),
                 torch_.Head(weight, spec, Sides(x).torch), weight, spec);

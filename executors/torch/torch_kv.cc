@@ -43,6 +43,11 @@ void TorchKv::AddLayer(const LayerConfig& layer, int64_t places, int64_t slots,
     states.emplace_back();
     return;
   }
+  if (const auto* const mixer = std::get_if<Mamba2>(&layer.attention)) {
+    inputs.push_back(at::empty({slots, mixer->width - 1, mixer->channels()}));
+    states.push_back(at::empty({slots, mixer->heads, mixer->state_size, mixer->head_size}));
+    return;
+  }
   const auto& delta = std::get<GatedDelta>(layer.attention);
   inputs.push_back(at::empty({slots, kConvolutionWidth - 1, delta.channels()}));
   states.push_back(at::empty({slots, delta.value_heads, delta.key_size, delta.value_size}));

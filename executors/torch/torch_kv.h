@@ -18,8 +18,8 @@ namespace millrace::aten {
 // kv_heads, its head_size]. Blocks that were never used take no memory, and hold anything. Of
 // recurrent layers there are none, but in float32 for each slot, and behind these for each
 // checkpoint, the last inputs of the convolution, [slots, width - 1, channels], and of gated delta
-// rules the states of the value heads, [slots, value_heads, key_size, value_size]. The lists are by
-// layer.
+// rules the states of the value heads, [slots, value_heads, key_size, value_size], of Mamba-2 those
+// of the heads, [slots, heads, state_size, head_size]. The lists are by layer.
 struct TorchKv {
   int64_t block_size = 0;
   std::vector<at::Tensor> keys;

@@ -65,6 +65,8 @@ class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps, public
                          Consumers consumers) override;
   LinearInput ShortConvolution(int32_t layer, const ShortConvolutionSpec& spec, LinearId projection,
                                const LinearInput& in, Consumers consumers) override;
+  LinearInput Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId projection,
+                     const LinearInput& in, Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, some at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;
@@ -127,6 +129,8 @@ class TorchOps : public DecoderOps, public EncoderOps, public MixtureOps, public
                       const Row& row) const;
   at::Tensor DeltaRow(int32_t layer, const GatedDeltaSpec& spec, const at::Tensor& mixed,
                       const at::Tensor& betas, const at::Tensor& decays, const Row& row) const;
+  at::Tensor Mamba2Row(int32_t layer, const Mamba2Spec& spec, const at::Tensor& mixed,
+                       const at::Tensor& steps, const at::Tensor& decays, const Row& row) const;
 
   const TorchWeights& weights_;
   TorchKv& kv_;

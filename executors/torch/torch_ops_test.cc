@@ -161,8 +161,16 @@ TEST_F(TorchOpsTest, AMoveCopiesAState) {
   kv.AddLayer(layer, /*places=*/48, /*slots=*/3, at::kFloat);
   kv.inputs[2].zero_();
   kv.inputs[2].select(0, 0).fill_(5);
+  layer.attention = Mamba2{.heads = 2, .head_size = 8, .groups = 1, .state_size = 4, .width = 4};
+  kv.groups.push_back(1);
+  kv.AddLayer(layer, /*places=*/48, /*slots=*/3, at::kFloat);
+  for (const at::Tensor& state : {kv.inputs[3], kv.states[3]}) {
+    state.zero_();
+    state.select(0, 0).fill_(5);
+  }
   kv.Move({{.group = 1, .from = {0}, .to = {2}}});
-  for (const at::Tensor& state : {kv.inputs[1], kv.states[1], kv.inputs[2]}) {
+  for (const at::Tensor& state :
+       {kv.inputs[1], kv.states[1], kv.inputs[2], kv.inputs[3], kv.states[3]}) {
     EXPECT_TRUE(state.select(0, 2).eq(5).all().item<bool>());
     EXPECT_TRUE(state.select(0, 1).eq(0).all().item<bool>());
   }
@@ -230,6 +238,12 @@ class BrokenOps : public TorchOps {
     ShortConvolutionSpec other = spec;
     if (Is("ShortConvolution")) other.convolution.silu = true;
     return TorchOps::ShortConvolution(layer, other, projection, in, consumers);
+  }
+  LinearInput Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId projection,
+                     const LinearInput& in, Consumers consumers) override {
+    Mamba2Spec other = spec;
+    if (Is("Mamba2")) other.d = spec.time_bias;
+    return TorchOps::Mamba2(layer, other, projection, in, consumers);
   }
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
     LogitSpec other = spec;
@@ -324,6 +338,12 @@ TEST_F(TorchOpsTest, ARecurrenceThatIsComputedOtherwiseShows) {
 TEST_F(TorchOpsTest, AShortConvolutionThatIsComputedOtherwiseShows) {
   WriteTwinFolder(FamilyTwinOf("lfm2"), Path("folder"));
   ExpectShows({{"ShortConvolution", {"ShortConvolution"}}}, 11,
+              [&](const MakeTorchOps& make_torch) { return RunBoth(Path("folder"), make_torch); });
+}
+
+TEST_F(TorchOpsTest, AMamba2MixerThatIsComputedOtherwiseShows) {
+  WriteTwinFolder(FamilyTwinOf("granitehybrid_dense"), Path("folder"));
+  ExpectShows({{"Mamba2", {"Mamba2"}}}, 11,
               [&](const MakeTorchOps& make_torch) { return RunBoth(Path("folder"), make_torch); });
 }
 

@@ -104,4 +104,58 @@ LinearInput TorchOps::ShortConvolution(int32_t layer, const ShortConvolutionSpec
   return AsLinearInput((parts[1] * at::cat(outs)).to(Values(in).scalar_type()));
 }
 
+// Returns the row's outputs, float32 [tokens, heads, head size]. mixed: of the row's tokens, x, b
+// and c; steps, decays: of all of the step's tokens, [tokens, heads].
+at::Tensor TorchOps::Mamba2Row(int32_t layer, const Mamba2Spec& spec, const at::Tensor& mixed,
+                               const at::Tensor& steps, const at::Tensor& decays,
+                               const Row& row) const {
+  const int64_t inner = int64_t{spec.heads} * spec.head_size;
+  const int64_t states = int64_t{spec.groups} * spec.state_size;
+  const at::Tensor x = mixed.narrow(1, 0, inner).unflatten(-1, {spec.heads, spec.head_size});
+  const auto of_heads = [&](int64_t begin) {
+    return mixed.narrow(1, begin, states)
+        .unflatten(-1, {spec.groups, spec.state_size})
+        .repeat_interleave(spec.heads / spec.groups, 1);
+  };
+  const at::Tensor b = of_heads(inner);
+  const at::Tensor c = of_heads(inner + states);
+  const at::Tensor state = kv_.states[layer].select(0, row.slot);  // [heads, state, head size]
+  std::vector<at::Tensor> outs;
+  for (int64_t i = 0; i < row.num_tokens; ++i) {
+    const int64_t token = row.first_token + i;
+    const at::Tensor input = (x[i] * steps[token].unsqueeze(-1)).unsqueeze(1);
+    state.copy_(state * decays[token].view({-1, 1, 1}) + b[i].unsqueeze(-1) * input);
+    outs.push_back((state * c[i].unsqueeze(-1)).sum(1));
+  }
+  return at::stack(outs) + x * weights_.Vector(spec.d).unsqueeze(-1);
+}
+
+LinearInput TorchOps::Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId projection,
+                             const LinearInput& in, Consumers) {
+  const at::Tensor products = Product(projection, Values(in)).to(at::kFloat);
+  const int64_t inner = int64_t{spec.heads} * spec.head_size;
+  const int64_t channels = inner + int64_t{2} * spec.groups * spec.state_size;
+  const at::Tensor steps = at::softplus(products.narrow(1, inner + channels, spec.heads) +
+                                        weights_.Vector(spec.time_bias))
+                               .clamp(spec.least_step, spec.largest_step);
+  const at::Tensor& a = weights_.Vector(spec.a);
+  const at::Tensor decays = at::exp((spec.converted ? a : -a.exp()) * steps);
+  const at::Tensor inputs = products.narrow(1, inner, channels);
+  std::vector<at::Tensor> outs;
+  for (const Row& row : rows_) {
+    if (row.start == 0) {
+      kv_.inputs[layer].select(0, row.slot).zero_();
+      kv_.states[layer].select(0, row.slot).zero_();
+    }
+    const at::Tensor mixed = Convolve(layer, spec.convolution, inputs, row);
+    outs.push_back(Mamba2Row(layer, spec, mixed, steps, decays, row));
+  }
+  const at::Tensor gated = at::cat(outs).flatten(1) * at::silu(products.narrow(1, 0, inner));
+  const NormWeight& norm = weights_.Norm(spec.norm);
+  const at::Tensor parts = gated.unflatten(-1, {spec.groups, inner / spec.groups});
+  const at::Tensor mean = parts.square().mean(-1, /*keepdim=*/true);
+  const at::Tensor out = (parts * at::rsqrt(mean + norm.epsilon)).flatten(1) * norm.scale;
+  return AsLinearInput(out.to(Values(in).scalar_type()));
+}
+
 }  // namespace millrace::aten

@@ -88,6 +88,26 @@ void AddAttention(const std::string& block, int64_t hidden, const ShortConvoluti
   add("out_proj.bias", {hidden}, TensorRole::kVector);
 }
 
+void AddAttention(const std::string& block, int64_t hidden, const Mamba2& mixer,
+                  std::vector<ModelTensor>* tensors) {
+  const int64_t rows = int64_t{mixer.inner()} + mixer.channels() + mixer.heads;
+  const auto add = [&](const char* name, std::vector<int64_t> shape, TensorRole role) {
+    tensors->push_back({block + name, std::move(shape), role});
+  };
+  std::vector<int64_t> convolution = {mixer.channels(), 1, mixer.width};
+  if (mixer.converted) convolution = {mixer.channels(), mixer.width};
+  add("ssm_in.weight", {rows, hidden}, TensorRole::kLinear);
+  if (mixer.projection_bias) add("ssm_in.bias", {rows}, TensorRole::kVector);
+  add("ssm_conv1d.weight", std::move(convolution), TensorRole::kVector);
+  if (mixer.convolution_bias) add("ssm_conv1d.bias", {mixer.channels()}, TensorRole::kVector);
+  for (const char* name : {"ssm_a", "ssm_d", "ssm_dt.bias"}) {
+    add(name, {mixer.heads}, TensorRole::kVector);
+  }
+  add("ssm_norm.weight", {mixer.inner()}, TensorRole::kVector);
+  add("ssm_out.weight", {hidden, mixer.inner()}, TensorRole::kLinear);
+  if (mixer.projection_bias) add("ssm_out.bias", {hidden}, TensorRole::kVector);
+}
+
 void AddFeedForward(const std::string& block, int64_t hidden, const GatedFeedForward& ffn,
                     std::vector<ModelTensor>* tensors) {
   const int64_t size = ffn.size;

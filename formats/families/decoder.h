@@ -44,6 +44,14 @@ namespace millrace {
 //   blk.N.shortconv.conv.weight                      [C, 1, L]; in GGUF [C, L]
 //   blk.N.shortconv.out_proj.weight                  [H, C]
 //   the .bias of each (if bias)                      a number for each row, or channel
+// in the place of attention's, of a Mamba-2 mixer with V heads of S elements, C channels of the
+// convolution and a width of L:
+//   blk.N.ssm_in.weight                [V * S + C + V, H]: z's rows, x's, b's, c's and then dt's
+//   blk.N.ssm_conv1d.weight            [C, 1, L]; in GGUF [C, L]
+//   blk.N.ssm_a, blk.N.ssm_d, blk.N.ssm_dt.bias      [V]
+//   blk.N.ssm_norm.weight                            [V * S]
+//   blk.N.ssm_out.weight                             [H, V * S]
+//   .bias of ssm_conv1d (if convolution_bias), of ssm_in and ssm_out (if projection_bias)
 // and of a mixture of E experts, each of size F, in the place of those with ffn_:
 //   blk.N.ffn_gate_inp.weight, and .bias (if the router has it)      [E, H], [E]
 //   blk.N.exp_probs_b.bias (if it has a correction)                  [E]

@@ -31,6 +31,7 @@ namespace millrace {
   FAMILY(kLfm2Moe)                \
   FAMILY(kOlmoe)                  \
   FAMILY(kGraniteMoe)             \
+  FAMILY(kGraniteHybrid)          \
   FAMILY(kGptOss)                 \
   FAMILY(kGlm4Moe)                \
   FAMILY(kBert)                   \

@@ -51,6 +51,27 @@ absl::StatusOr<std::vector<int64_t>> GgufReader::IntsOfLayers(std::string_view n
   return numbers;
 }
 
+absl::StatusOr<KvHeads> GgufReader::ReadKvHeads() const {
+  constexpr char kHeads[] = "attention.head_count_kv";
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> heads, IntsOfLayers(kHeads));
+  const int64_t most = *std::max_element(heads.begin(), heads.end());
+  KvHeads kv;
+  for (const int64_t count : heads) {
+    if (count != 0 && count != most) {
+      return Unsupported(Key(kHeads), StrCat("layers have ", count, " and ", most,
+                                             " heads, which is not supported; supported: 0, and "
+                                             "one other number"));
+    }
+    kv.attends.push_back(count != 0);
+  }
+  if (most < 1 || most > kMaxHeads) {
+    return Lies(StrCat("key ", Key(kHeads)),
+                StrCat("the most is ", most, ", must be from 1 to ", kMaxHeads));
+  }
+  kv.heads = static_cast<int>(most);
+  return kv;
+}
+
 absl::StatusOr<int64_t> GgufReader::NumberOfAllLayers(std::string_view name) const {
   constexpr size_t kShown = 32;
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, IntsOfLayers(name));

@@ -24,6 +24,13 @@ struct GgufReads {
   int kv_heads = 0;         // of attention.head_count_kv, where the family has read it
 };
 
+// Which layers have attention, where that is said by their heads of keys and values: none means
+// that a layer has none.
+struct KvHeads {
+  int heads = 0;              // of the layers with attention
+  std::vector<bool> attends;  // by layer; at least one does
+};
+
 // A family's keys begin with its name, which the names below leave out. Errors name the key:
 // INVALID_ARGUMENT for a value out of range, UNIMPLEMENTED for one that changes the maths and is
 // not built. Of numbers, 0 stands for "not set".
@@ -45,6 +52,8 @@ class GgufReader {
   absl::StatusOr<int> IntOr(std::string_view name, int max, int otherwise, int min = 1) const;
   // Reads a number for each layer; a single number is that of all layers.
   absl::StatusOr<std::vector<int64_t>> IntsOfLayers(std::string_view name) const;
+  // Reads attention.head_count_kv of layers of which some have no attention.
+  absl::StatusOr<KvHeads> ReadKvHeads() const;
   absl::StatusOr<double> FloatOr(std::string_view name, double otherwise, double min,
                                  double max) const;
   absl::StatusOr<double> FactorOr(std::string_view name, double otherwise) const {

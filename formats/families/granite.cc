@@ -13,6 +13,10 @@ void SetScale(double scale, ModelConfig* model) {
   for (LayerConfig& layer : model->layers) layer.softmax().scale = scale;
 }
 
+void RemoveRotations(ModelConfig* model) {
+  for (LayerConfig& layer : model->layers) layer.softmax().rope.reset();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadHfGranite(const HfReader& config) {
@@ -29,8 +33,9 @@ absl::StatusOr<ModelConfig> ReadHfGranite(const HfReader& config) {
   return model;
 }
 
-absl::StatusOr<ModelConfig> ReadGgufGranite(const GgufReader& file, bool experts) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, file.Decoder({.scales = true, .experts = experts}));
+absl::StatusOr<ModelConfig> ReadGgufGranite(const GgufReader& file, bool experts, int kv_heads) {
+  MILLRACE_ASSIGN_OR_RETURN(
+      ModelConfig model, file.Decoder({.scales = true, .experts = experts, .kv_heads = kv_heads}));
   MILLRACE_ASSIGN_OR_RETURN(model.embedding_factor, file.FactorOr("embedding_scale", 1));
   MILLRACE_ASSIGN_OR_RETURN(model.residual_factor, file.FactorOr("residual_scale", 1));
   MILLRACE_ASSIGN_OR_RETURN(const double scale,
@@ -42,7 +47,7 @@ absl::StatusOr<ModelConfig> ReadGgufGranite(const GgufReader& file, bool experts
   const std::string key = file.Key("rope.scaling.finetuned");
   if (file.file().Find(key) != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(const bool rotated, file.file().Bool(key));
-    if (!rotated) return file.Unsupported(key, "false is not supported");
+    if (!rotated) RemoveRotations(&model);
   }
   MILLRACE_RETURN_IF_ERROR(file.RefuseWindows());
   return model;

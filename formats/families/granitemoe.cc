@@ -9,13 +9,11 @@
 namespace millrace {
 namespace {
 
-// A softmax over the logits of the chosen experts.
-constexpr RouterConfig kRouter = {.renormalize = true};
-
 absl::StatusOr<ModelConfig> ReadExperts(const HfReader& config, int shared_size) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadHfGranite(config));
   ExpertsFeedForward experts{.size = model.layers[0].ffn_size(), .shared_size = shared_size};
-  MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadHfRouter(config, "num_local_experts", kRouter));
+  MILLRACE_ASSIGN_OR_RETURN(experts.router,
+                            ReadHfRouter(config, "num_local_experts", kGraniteRouter));
   SetExperts(experts, &model);
   return model;
 }
@@ -34,7 +32,7 @@ absl::StatusOr<ModelConfig> ReadShared(const HfReader& config) {
 absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadGgufGranite(file, /*experts=*/true));
   ExpertsFeedForward experts{.size = model.layers[0].ffn_size()};
-  MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, kRouter));
+  MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, kGraniteRouter));
   MILLRACE_ASSIGN_OR_RETURN(experts.shared_size,
                             file.IntOr("expert_shared_feed_forward_length", kMaxWidth, 0, 0));
   SetExperts(experts, &model);
@@ -43,18 +41,6 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
 
 constexpr HfArchitecture kArchitectures[] = {{"GraniteMoeForCausalLM", ReadHf},
                                              {"GraniteMoeSharedForCausalLM", ReadShared}};
-
-constexpr Spelling kSpellings[] = {
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.router.layer"},
-    {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.router"},
-    {"blk.#.ffn_gate_up_exps.weight", "model.layers.#.block_sparse_moe.input_linear.weight"},
-    {"blk.#.ffn_down_exps.weight", "model.layers.#.block_sparse_moe.output_linear.weight"},
-    {"blk.#.ffn_gate_up_exps.weight", "model.layers.#.block_sparse_moe.experts.gate_up_proj"},
-    {"blk.#.ffn_down_exps.weight", "model.layers.#.block_sparse_moe.experts.down_proj"},
-    {"blk.#.ffn_gate_up_shexp", "model.layers.#.shared_mlp.input_linear"},
-    {"blk.#.ffn_down_shexp", "model.layers.#.shared_mlp.output_linear"},
-};
 
 constexpr std::string_view kTwins = R"([
 {"name": "granitemoe",
@@ -102,7 +88,7 @@ constexpr Family kGraniteMoe = {.name = "granitemoe",
                                 .read_gguf = ReadGguf,
                                 .interleaved_in_gguf = true,
                                 .tensors = DecoderTensors,
-                                .spellings = kSpellings,
+                                .spellings = kGraniteMoeSpellings,
                                 .shared_spellings = kDecoderSpellings,
                                 .twins = kTwins};
 

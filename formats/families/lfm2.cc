@@ -125,31 +125,14 @@ absl::StatusOr<ModelConfig> ReadHfLfm2(const HfReader& config, bool adjusts_size
   return model;
 }
 
-// Layers with attention are those that have heads of keys and values.
 absl::StatusOr<ModelConfig> ReadGgufLfm2(const GgufReader& file, bool experts) {
-  constexpr char kHeads[] = "attention.head_count_kv";
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> heads, file.IntsOfLayers(kHeads));
-  const int64_t most = *std::max_element(heads.begin(), heads.end());
-  std::vector<bool> attends;
-  for (const int64_t count : heads) {
-    if (count != 0 && count != most) {
-      return file.Unsupported(file.Key(kHeads),
-                              StrCat("layers have ", count, " and ", most,
-                                     " heads, which is not supported; supported: 0, and one other "
-                                     "number"));
-    }
-    attends.push_back(count != 0);
-  }
-  if (most < 1 || most > kMaxHeads) {
-    return file.Lies(StrCat("key ", file.Key(kHeads)),
-                     StrCat("the most is ", most, ", must be from 1 to ", kMaxHeads));
-  }
+  MILLRACE_ASSIGN_OR_RETURN(const KvHeads kv, file.ReadKvHeads());
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model,
-                            file.Decoder({.experts = experts, .kv_heads = static_cast<int>(most)}));
+                            file.Decoder({.experts = experts, .kv_heads = kv.heads}));
   MILLRACE_RETURN_IF_ERROR(file.RefuseWindows());
   ShortConvolution mixer{.channels = model.hidden_size, .converted = true};
   MILLRACE_ASSIGN_OR_RETURN(mixer.width, file.Int("shortconv.l_cache", kMaxConvolutionWidth, 2));
-  SetMixers(mixer, attends, &model);
+  SetMixers(mixer, kv.attends, &model);
   return model;
 }
 

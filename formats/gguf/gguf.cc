@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -89,6 +91,13 @@ absl::Status GgufFile::ListTensors(absl::Span<TensorInfo> tensors, GgufTensorNam
     // A linear with one output, of which converters leave the dimension out.
     if (tensor.shape.size() == 1 && tensor.name.ends_with("ffn_gate_inp_shexp.weight")) {
       tensor.shape.insert(tensor.shape.begin(), 1);
+    }
+    // Numbers for each head of a recurrent layer, and norms of its groups of heads, to which
+    // converters add dimensions.
+    for (const char* flat : {".ssm_a", ".ssm_d", ".ssm_norm.weight"}) {
+      if (!tensor.name.ends_with(flat)) continue;
+      tensor.shape = {std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1},
+                                      std::multiplies<int64_t>())};
     }
     std::string name(tensor.name);
     if (names != nullptr) name = names(architecture == nullptr ? "" : *architecture, tensor.name);

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/strings.h"
 #include "formats/huggingface/hf_config.h"
+#include "formats/huggingface/hf_families_test_util.h"
 #include "formats/json/json.h"
 #include "formats/twins/family_twins.h"
 
@@ -15,38 +15,6 @@ namespace millrace {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
-
-Json Twin(const std::string& name) {
-  for (const FamilyTwin& twin : FamilyTwins()) {
-    if (twin.name == name) return twin.config;
-  }
-  ADD_FAILURE() << name;
-  return {};
-}
-
-std::string Error(const Json& json) {
-  const absl::StatusOr<HfConfig> config = ReadHfConfig(json.dump(), "config.json");
-  return config.ok() ? "no error" : std::string(config.status().message());
-}
-std::string Error(Json json, const char* change) {
-  json.merge_patch(Json::parse(change));
-  return Error(json);
-}
-
-struct Refusal {
-  const char* twin;
-  const char* change;
-  const char* message;  // behind "config.json: "
-};
-
-void ExpectRefused(const std::vector<Refusal>& refusals) {
-  for (const Refusal& refusal : refusals) {
-    EXPECT_THAT(Error(Twin(refusal.twin), refusal.change),
-                StartsWith(StrCat("config.json: ", refusal.message)))
-        << refusal.twin << " " << refusal.change;
-  }
-}
 
 TEST(HfFamiliesTest, NoneAttendsToWhatFollows) {
   for (const FamilyTwin& twin : FamilyTwins()) {
@@ -233,160 +201,6 @@ TEST(HfFamiliesTest, Glm4sDefaults) {
   EXPECT_EQ(attention.head_size, 128);
   EXPECT_TRUE(attention.qkv_bias);
   EXPECT_EQ(attention.rope.value().dimensions, 64);
-}
-
-// They are those of transformers' Qwen3_5TextConfig.
-TEST(HfFamiliesTest, Qwen35sDefaults) {
-  Json config = Twin("qwen3_5");
-  config["num_hidden_layers"] = 8;
-  for (const char* field :
-       {"num_key_value_heads", "head_dim", "partial_rotary_factor", "full_attention_interval",
-        "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
-        "linear_value_head_dim", "linear_conv_kernel_dim"}) {
-    config.erase(field);
-  }
-  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
-  ASSERT_TRUE(read.ok()) << read.status();
-  for (int i = 0; i < 8; ++i) {
-    EXPECT_EQ(read->model.layers[i].FindSoftmax() != nullptr, i == 3 || i == 7) << i;
-  }
-  const SoftmaxAttention& attention = read->model.layers[3].softmax();
-  EXPECT_EQ(attention.kv_heads, 4);
-  EXPECT_EQ(attention.head_size, 256);
-  EXPECT_EQ(attention.rope.value().dimensions, 64);
-  EXPECT_TRUE(attention.output_gate);
-  const auto& delta = std::get<GatedDelta>(read->model.layers[0].attention);
-  EXPECT_EQ(delta.key_heads, 16);
-  EXPECT_EQ(delta.value_heads, 32);
-  EXPECT_EQ(delta.key_size, 128);
-  EXPECT_EQ(delta.value_size, 128);
-}
-
-// A config as Qwen3.5-27B's is: the language model stands in text_config.
-TEST(HfFamiliesTest, Qwen35WithinAModelThatSeesImages) {
-  Json text = Twin("qwen3_5");
-  text.erase("architectures");
-  text.erase("rope_theta");
-  text.erase("partial_rotary_factor");
-  text["rope_parameters"] = {{"rope_type", "default"},
-                             {"rope_theta", 1e7},
-                             {"partial_rotary_factor", 0.25},
-                             {"mrope_interleaved", true},
-                             {"mrope_section", {2, 1, 1}}};
-  text["layer_types"] = {"linear_attention", "linear_attention", "full_attention",
-                         "linear_attention", "full_attention"};
-  text["attn_output_gate"] = true;
-  text["eos_token_id"] = 7;
-  Json config = {{"architectures", {"Qwen3_5ForConditionalGeneration"}},
-                 {"text_config", text},
-                 {"vision_config", Json::object()},
-                 {"tie_word_embeddings", true}};
-  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_TRUE(read->model.tied_embeddings);
-  EXPECT_EQ(read->model.end_tokens, std::vector<int32_t>{7});
-  EXPECT_EQ(read->model.layers[1].FindSoftmax(), nullptr);
-  EXPECT_EQ(read->model.layers[2].softmax().rope.value().theta, 1e7);
-  EXPECT_EQ(read->model.layers[2].softmax().rope.value().dimensions, 8);
-  config["text_config"]["hidden_size"] = 0;
-  EXPECT_THAT(Error(config), HasSubstr("config.json: text_config.hidden_size: is 0"));
-  config.erase("text_config");
-  EXPECT_THAT(Error(config), HasSubstr("config.json: text_config: is missing"));
-}
-
-// They are those of transformers' Qwen3NextConfig.
-TEST(HfFamiliesTest, Qwen3NextsDefaults) {
-  Json config = Twin("qwen3_next");
-  for (const char* field :
-       {"num_key_value_heads", "head_dim", "partial_rotary_factor", "full_attention_interval",
-        "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
-        "linear_value_head_dim", "linear_conv_kernel_dim", "norm_topk_prob",
-        "shared_expert_intermediate_size"}) {
-    config.erase(field);
-  }
-  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
-  ASSERT_TRUE(read.ok()) << read.status();
-  const SoftmaxAttention& attention = read->model.layers[3].softmax();
-  EXPECT_EQ(attention.kv_heads, 2);
-  EXPECT_EQ(attention.head_size, 256);
-  EXPECT_EQ(attention.rope.value().dimensions, 64);
-  const auto& delta = std::get<GatedDelta>(read->model.layers[2].attention);
-  EXPECT_EQ(delta.key_heads, 16);
-  EXPECT_EQ(delta.value_heads, 32);
-  EXPECT_EQ(delta.key_size, 128);
-  EXPECT_EQ(delta.value_size, 128);
-  EXPECT_TRUE(delta.fused_qkvz && delta.fused_beta_alpha);
-  EXPECT_FALSE(delta.in_turns || delta.converted);
-  const auto& experts = std::get<ExpertsFeedForward>(read->model.layers[0].feed_forward);
-  EXPECT_TRUE(experts.router.renormalize && experts.shared_gate);
-  EXPECT_EQ(experts.shared_size, 512);
-}
-
-// A config as that of LFM2-1.2B, with the names that its authors gave sizes.
-TEST(HfFamiliesTest, Lfm2ByItsAuthorsNames) {
-  const Json config = Json::parse(R"({"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2",
-      "block_auto_adjust_ff_dim": true, "block_dim": 2048, "block_ff_dim": 12288,
-      "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256, "block_norm_eps": 1e-05,
-      "conv_L_cache": 3, "conv_bias": false, "conv_dim": 2048, "eos_token_id": 7,
-      "full_attn_idxs": [2, 5, 8, 10, 12, 14], "hidden_size": 2048,
-      "max_position_embeddings": 128000, "norm_eps": 1e-05, "num_attention_heads": 32,
-      "num_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
-      "rope_theta": 1000000.0, "tie_embedding": true, "vocab_size": 65536})");
-  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_TRUE(read->model.tied_embeddings);
-  EXPECT_EQ(read->model.norm_epsilon, 1e-5);
-  for (const int layer : {0, 1, 3, 15}) {
-    const auto& mixer = std::get<ShortConvolution>(read->model.layers[layer].attention);
-    EXPECT_EQ(mixer.channels, 2048);
-    EXPECT_EQ(mixer.width, 3);
-    EXPECT_FALSE(mixer.bias);
-  }
-  for (const int layer : {2, 5, 14}) {
-    const SoftmaxAttention& attention = read->model.layers[layer].softmax();
-    EXPECT_EQ(attention.kv_heads, 8);
-    EXPECT_EQ(attention.head_size, 64);
-    EXPECT_EQ(attention.qk_norm, QkNorm::kHead);
-    EXPECT_EQ(attention.rope.value().theta, 1e6);
-  }
-  EXPECT_EQ(read->model.layers[0].ffn_size(), 8192);  // two thirds of 12,288
-}
-
-TEST(HfFamiliesTest, SizesOfLfm2AreAdjustedAsTheirFieldsSay) {
-  const auto size = [](const char* changes) {
-    Json config = Twin("lfm2");
-    config.merge_patch(Json::parse(changes));
-    const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
-    return read.ok() ? read->model.layers[0].ffn_size() : -1;
-  };
-  EXPECT_EQ(size("{}"), 96);  // two thirds of 136 are 90
-  EXPECT_EQ(size(R"({"block_ffn_dim_multiplier": 1.5})"), 160);
-  EXPECT_EQ(size(R"({"block_multiple_of": 1})"), 90);
-  EXPECT_EQ(size(R"({"block_auto_adjust_ff_dim": false})"), 136);
-  EXPECT_EQ(size(R"({"block_ff_dim": 48})"), 32);
-}
-
-TEST(HfFamiliesTest, Lfm2IsRefusedByTheField) {
-  ExpectRefused({
-      {"lfm2", R"({"conv_L_cache": 1})", "conv_L_cache: is 1; supported: 2 to 8"},
-      {"lfm2", R"({"conv_L_cache": 9})", "conv_L_cache: is 9"},
-      {"lfm2", R"({"conv_bias": 1})", "conv_bias: is 1"},
-      {"lfm2", R"({"norm_eps": 2})", "norm_eps: is 2"},
-      {"lfm2", R"({"theta": 20000})", "theta: "},
-      {"lfm2", R"({"full_attn_idxs": [5]})", "full_attn_idxs: "},
-      {"lfm2", R"({"full_attn_idxs": []})", "full_attn_idxs: is empty"},
-      {"lfm2", R"({"layer_types": ["conv"]})", "layer_types: has 1 items, must have 5"},
-      {"lfm2", R"({"layer_types": ["conv", "conv", "conv", "conv", "conv"]})",
-       "layer_types: has no full_attention"},
-      {"lfm2", R"({"layer_types": ["conv", "conv", "conv", "conv", "sliding_attention"]})",
-       "layer_types: \"sliding_attention\" is not supported"},
-      {"lfm2", R"({"block_ffn_dim_multiplier": 1e6})",
-       "intermediate_size: is 136, of which block_auto_adjust_ff_dim makes "},
-      {"lfm2", R"({"block_multiple_of": 0})", "block_multiple_of: is 0"},
-      {"lfm2", R"({"intermediate_size": null})", "intermediate_size: is missing"},
-      {"lfm2moe", R"({"num_dense_layers": -1})", "num_dense_layers: is -1"},
-      {"lfm2moe", R"({"num_experts_per_tok": 9})", "num_experts_per_tok: 9 experts"},
-  });
 }
 
 TEST(HfFamiliesTest, ScaledPositionsAreCheckedByName) {

@@ -41,6 +41,16 @@ void ExpectPossible(const ShortConvolution& convolution, const Json& json) {
   EXPECT_TRUE(convolution.width >= 2 && convolution.width <= kMaxConvolutionWidth) << json;
 }
 
+void ExpectPossible(const Mamba2& mixer, const Json& json) {
+  for (const int count : {mixer.heads, mixer.head_size, mixer.groups, mixer.state_size}) {
+    EXPECT_GE(count, 1) << json;
+    EXPECT_LE(count, kMaxContext) << json;
+  }
+  EXPECT_EQ(mixer.heads % mixer.groups, 0) << json;
+  EXPECT_TRUE(mixer.width >= 2 && mixer.width <= kMaxConvolutionWidth) << json;
+  EXPECT_TRUE(mixer.least_step >= 0 && mixer.least_step <= mixer.largest_step) << json;
+}
+
 void ExpectPossible(const LayerConfig& layer, bool encoder, const Json& json) {
   EXPECT_TRUE(layer.ffn_size() >= 1 && layer.ffn_size() <= kMaxContext) << json;
   if (const auto* const delta = std::get_if<GatedDelta>(&layer.attention)) {
@@ -48,6 +58,9 @@ void ExpectPossible(const LayerConfig& layer, bool encoder, const Json& json) {
   }
   if (const auto* const convolution = std::get_if<ShortConvolution>(&layer.attention)) {
     return ExpectPossible(*convolution, json);
+  }
+  if (const auto* const mixer = std::get_if<Mamba2>(&layer.attention)) {
+    return ExpectPossible(*mixer, json);
   }
   const SoftmaxAttention& attention = layer.softmax();
   for (const int count : {attention.heads, attention.kv_heads, attention.head_size}) {

@@ -129,7 +129,8 @@ const TensorInfo* SafetensorsFolder::FindTensor(std::string_view name) const {
 std::string SafetensorsFolder::NameInFile(std::string_view name) const {
   if (const TensorInfo* tensor = FindTensor(name)) return Printable(tensor->name);
   std::string usual = HfNames(name, family_)[0];
-  if (usual != name) return usual;
+  // What a family takes for a part of a tensor has GGUF's name of that part.
+  if (usual != name) return usual.starts_with("blk.") ? NameInFile(usual) : usual;
   // An expert of a family that stores all of a layer's in one tensor.
   const StackedName stacked = StackedNameOf(name);
   for (const std::string& candidate : stacked.tensors) {

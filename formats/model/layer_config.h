@@ -2,6 +2,7 @@
 #ifndef MILLRACE_FORMATS_MODEL_LAYER_CONFIG_H_
 #define MILLRACE_FORMATS_MODEL_LAYER_CONFIG_H_
 
+#include <limits>
 #include <optional>
 #include <variant>
 
@@ -76,6 +77,31 @@ struct ShortConvolution {
   // True if the tensors are as llama.cpp's converter leaves them: the convolution's weight lacks
   // its dimension of 1.
   bool converted = false;
+};
+
+// A Mamba-2 mixer (arXiv:2405.21060): a recurrence in place of attention, with a state of
+// [state_size, head_size] for each head, which decays by one number for the whole head. One linear
+// makes the gate z, the heads' inputs x, b and c of each group of heads, and a step dt for each
+// head. x, b and c pass a causal convolution and SiLU. The outputs of a group's heads times
+// SiLU of z pass a root-mean-square norm, without ModelConfig::norm_offset. RecurrentOps::Mamba2
+// (executors/decoder_ops.h) has the formulas.
+struct Mamba2 {
+  int heads = 0;
+  int head_size = 0;
+  int groups = 0;  // divides heads; head h reads b and c of group h / (heads / groups)
+  int state_size = 0;
+  int width = 0;                  // tokens that the convolution reads, as a ShortConvolution's
+  bool convolution_bias = false;  // of blk.N.ssm_conv1d
+  bool projection_bias = false;   // of blk.N.ssm_in and blk.N.ssm_out
+  double least_step = 0;          // between which dt is, behind its softplus
+  double largest_step = std::numeric_limits<double>::infinity();
+  // True if the tensors are as llama.cpp's converter leaves them: blk.N.ssm_a is -A in place of A's
+  // logarithm, and the convolution's weight lacks its dimension of 1.
+  bool converted = false;
+
+  // Returns the channels of x and z, and of the convolution: x's, b's and c's.
+  int inner() const { return heads * head_size; }
+  int channels() const { return inner() + 2 * groups * state_size; }
 };
 
 // How a gated linear joins its two factors:
@@ -159,7 +185,7 @@ inline bool NormsOutput(NormPlacement norms) {
 }
 
 struct LayerConfig {
-  std::variant<SoftmaxAttention, GatedDelta, ShortConvolution> attention;
+  std::variant<SoftmaxAttention, GatedDelta, ShortConvolution, Mamba2> attention;
   std::variant<GatedFeedForward, GeluFeedForward, ExpertsFeedForward> feed_forward;
   NormPlacement norms = NormPlacement::kPre;
 

@@ -14,6 +14,7 @@
 #include "formats/families/hf_names.h"
 #include "formats/families/model_tensors.h"
 #include "formats/huggingface/hf_config.h"
+#include "formats/twins/family_twin_states.h"
 #include "formats/twins/family_twin_tensors.h"
 #include "formats/twins/family_twins.h"
 #include "formats/twins/gguf_test_util.h"
@@ -53,25 +54,15 @@ ModelConfig ReadTwin(const FamilyTwin& twin) {
   return std::move(config->model);
 }
 
-// The attention whose numbers, but for windows and rotations, all layers of a twin that have one
-// share.
-const SoftmaxAttention& AttentionOf(const ModelConfig& model) {
-  for (const LayerConfig& layer : model.layers) {
-    if (const SoftmaxAttention* const softmax = layer.FindSoftmax()) return *softmax;
-  }
-  std::abort();
-}
-
-// The rotation of the layers without a window.
-const RopeConfig& RopeOf(const ModelConfig& model) {
+// The rotation of the layers without a window, or null.
+const RopeConfig* RopeOf(const ModelConfig& model) {
   const RopeConfig* found = nullptr;
   for (const LayerConfig& layer : model.layers) {
     const SoftmaxAttention* const attention = layer.FindSoftmax();
     if (attention == nullptr || !attention->rope.has_value()) continue;
     if (found == nullptr || attention->window == 0) found = &*attention->rope;
   }
-  if (found == nullptr) std::abort();
-  return *found;
+  return found;
 }
 
 // Gates and ups are so wide that the sums of a few tokens reach their clamps.
@@ -167,7 +158,8 @@ void AddRope(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* write
   const auto key = [&](std::string_view name) {
     return StrCat(model.architecture, ".rope.", name);
   };
-  const RopeConfig& rope = RopeOf(model);
+  if (RopeOf(model) == nullptr) return;
+  const RopeConfig& rope = *RopeOf(model);
   writer->Float32(key("freq_base"), static_cast<float>(rope.theta))
       .Uint32(key("dimension_count"), rope.dimensions);
   const Json scaling = twin.config.value("rope_scaling", Json());
@@ -194,55 +186,6 @@ void AddRope(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* write
     if (!scaling.contains(name)) continue;
     writer->Float32(key(StrCat("scaling.yarn_", name)), scaling[name].get<float>());
   }
-}
-
-// Returns the gated delta rule that a twin's layers share, or null.
-const GatedDelta* DeltaOf(const ModelConfig& model) {
-  for (const LayerConfig& layer : model.layers) {
-    if (const auto* const delta = std::get_if<GatedDelta>(&layer.attention)) return delta;
-  }
-  return nullptr;
-}
-
-void AddDelta(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* writer) {
-  const GatedDelta* const delta = DeltaOf(model);
-  if (delta == nullptr) return;
-  const auto key = [&](std::string_view name) { return StrCat(model.architecture, ".", name); };
-  writer->Uint32(key("ssm.conv_kernel"), kConvolutionWidth)
-      .Uint32(key("ssm.state_size"), delta->key_size)
-      .Uint32(key("ssm.group_count"), delta->key_heads)
-      .Uint32(key("ssm.time_step_rank"), delta->value_heads)
-      .Uint32(key("ssm.inner_size"), delta->value_heads * delta->value_size)
-      .Uint32(key("full_attention_interval"),
-              twin.config["full_attention_interval"].get<uint32_t>());
-  if (delta->fused_beta_alpha) return;  // Qwen3-Next, which sees no images
-  writer->Int32s(key("rope.dimension_sections"), {11, 11, 10, 0});
-}
-
-// Returns the short convolution that a twin's layers share, or null.
-const ShortConvolution* ConvolutionOf(const ModelConfig& model) {
-  for (const LayerConfig& layer : model.layers) {
-    if (const auto* const found = std::get_if<ShortConvolution>(&layer.attention)) return found;
-  }
-  return nullptr;
-}
-
-// Writes the heads of keys and values: a number, or where some layers have no attention one for
-// each layer.
-void AddKvHeads(const ModelConfig& model, GgufWriter* writer) {
-  const auto key = [&](std::string_view name) { return StrCat(model.architecture, ".", name); };
-  const ShortConvolution* const convolution = ConvolutionOf(model);
-  if (convolution == nullptr) {
-    writer->Uint32(key("attention.head_count_kv"), AttentionOf(model).kv_heads);
-    return;
-  }
-  std::vector<int32_t> heads;
-  for (const LayerConfig& layer : model.layers) {
-    const SoftmaxAttention* const softmax = layer.FindSoftmax();
-    heads.push_back(softmax == nullptr ? 0 : softmax->kv_heads);
-  }
-  writer->Int32s(key("attention.head_count_kv"), heads)
-      .Uint32(key("shortconv.l_cache"), convolution->width);
 }
 
 // Writes what llama.cpp's converter does of the fields that a config has.
@@ -342,7 +285,7 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
         key("feed_forward_length"),
         adjusted ? model.layers[0].ffn_size() : twin.config["intermediate_size"].get<uint32_t>());
   }
-  AddKvHeads(model, &writer);
+  AddStates(twin, model, &writer);
   int window = 0;
   for (const LayerConfig& layer : model.layers) {
     const SoftmaxAttention* const softmax = layer.FindSoftmax();
@@ -358,7 +301,6 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
     writer.Uint32(key("pooling_type"), type);
   }
   AddRope(twin, model, &writer);
-  AddDelta(twin, model, &writer);
   AddExperts(twin, model, &writer);
   return writer;
 }
@@ -418,7 +360,11 @@ void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder, TwinFaul
   std::vector<TwinTensor> tensors;
   ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
     Break(fault, model, tensor, &values);
-    tensors.push_back({std::string(tensor.name), tensor.type, tensor.shape, std::move(values)});
+    std::string name(tensor.name);
+    // A part of a tensor has GGUF's name of that part.
+    const std::string spelled = HfNames(name, *twin.family)[0];
+    if (spelled.starts_with("blk.")) name = spelled;
+    tensors.push_back({name, tensor.type, tensor.shape, std::move(values)});
   });
   if (!SpellsSingleExperts(*twin.family)) {
     tensors = JoinGateAndUp(StackExperts(tensors), twin.family->gate_order);
@@ -432,8 +378,8 @@ void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder, TwinFaul
 
 void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fault) {
   const ModelConfig model = ReadTwin(twin);
-  const bool pairs =
-      twin.family->interleaved_in_gguf && !model.encoder.has_value() && !RopeOf(model).interleaved;
+  const bool pairs = twin.family->interleaved_in_gguf && !model.encoder.has_value() &&
+                     RopeOf(model) != nullptr && !RopeOf(model)->interleaved;
   std::vector<TwinTensor> tensors;
   ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
     Break(fault, model, tensor, &values);
@@ -447,9 +393,7 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
       for (float& value : values) value += NormOffset(model, tensor.name);
     }
     std::vector<int64_t> shape = tensor.shape;
-    if (const GatedDelta* const delta = DeltaOf(model))
-      ConvertDelta(*delta, tensor, &shape, &values);
-    if (tensor.name.ends_with(".shortconv.conv.weight")) shape.erase(shape.begin() + 1);
+    ConvertState(model, tensor, &shape, &values);
     if (tensor.name.ends_with("ffn_gate_inp_shexp.weight")) shape = {model.hidden_size};
     if (tensor.name == "position_embd.weight") {  // the rows before the first are cut off
       shape[0] -= model.encoder->first_position;

@@ -52,7 +52,10 @@ FamilyTwin ReadTwin(const Family& family, const Json& json) {
   twin.config.merge_patch(json.value("changes", Json::object()));
   if (!json.contains("config")) {
     const char* const epsilon = twin.config.contains("norm_eps") ? "norm_eps" : "rms_norm_eps";
-    twin.mutations = {Json::parse(R"({"rope_theta": 500.0})"), Json::object({{epsilon, 0.09}})};
+    twin.mutations = {Json::object({{epsilon, 0.09}})};
+    if (twin.config.contains("rope_theta")) {
+      twin.mutations.insert(twin.mutations.begin(), Json::object({{"rope_theta", 500.0}}));
+    }
   }
   for (const Json& mutation : json.value("mutations", Json::array())) {
     twin.mutations.push_back(mutation);

@@ -20,7 +20,7 @@ struct Family;
 // They are read from the families' descriptors (Family::twins), JSON lists of objects with the
 // names of these fields, which may be left out. A decoder's has "changes" in place of the config, a
 // JSON merge patch to what all decoders' twins have in common, and two mutations of its own
-// accord: another base of the rotation, and another epsilon.
+// accord: another base of the rotation, where it has one, and another epsilon.
 struct FamilyTwin {
   std::string name;
   const Family* family = nullptr;

@@ -85,18 +85,18 @@ def decoder_reference(folder):
 
 @contextlib.contextmanager
 def double_states(model):
-    # Gated delta rules compute their states in float32 whatever the model's type; short convolutions do not.
+    # Gated delta rules and Mamba-2 compute their states in float32 whatever the model's type; short convolutions do not.
     module = sys.modules[type(model).__module__]
-    if not hasattr(module, "torch_chunk_gated_delta_rule"):
-        yield
-        return
-    source = textwrap.dedent(inspect.getsource(module.torch_chunk_gated_delta_rule))
-    source = source[source.index("def "):].replace("torch.float32", "torch.float64")
-    scope = dict(vars(module))
-    exec(source, scope)  # noqa: S102: transformers' own code
-    single, module.torch_chunk_gated_delta_rule = module.torch_chunk_gated_delta_rule, scope["torch_chunk_gated_delta_rule"]
+    single = {name: vars(module)[name] for name in ("torch_chunk_gated_delta_rule", "mamba2_chunk_scan") if hasattr(module, name)}
+    for name, function in single.items():
+        source = textwrap.dedent(inspect.getsource(function))
+        source = source[source.index("def "):].replace("torch.float32", "torch.float64").replace(".float()", ".double()")
+        scope = dict(vars(module))
+        exec(source, scope)  # noqa: S102: transformers' own code
+        setattr(module, name, scope[name])
     yield
-    module.torch_chunk_gated_delta_rule = single
+    for name, function in single.items():
+        setattr(module, name, function)
 
 
 def is_recurrent(model):
@@ -203,7 +203,7 @@ def main():
         write(made / "family_reference.json", {folder.name: decoder_reference(folder) for folder in decoders},
               prompt=PROMPT, rows=ROWS)
         recurrent = [folder for folder in decoders
-                     if any(field in (folder / "config.json").read_text() for field in ("linear_num_key_heads", "conv_L_cache"))]
+                     if any(field in (folder / "config.json").read_text() for field in ("linear_num_key_heads", "conv_L_cache", "mamba_d_state"))]
         write(made / "prompt_lengths_reference.json", {folder.name: lengths_reference(folder) for folder in recurrent})
 
 

@@ -43,6 +43,7 @@ namespace millrace::cpu {
   void Append(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);  \
   void Convolve(const ConvolutionTile& tile);                                                    \
   void DeltaRule(const DeltaTile& tile);                                                         \
+  void StateSpace(const StateSpaceTile& tile);                                                   \
   void SigmoidGate(const float* gate, int count, bool silu, float* x);
 
 namespace plain {

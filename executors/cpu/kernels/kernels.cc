@@ -6,16 +6,16 @@
 namespace millrace::cpu {
 
 // The functions of the namespace that it stands in, in the order of TileKind and of Kernels.
-#define MILLRACE_CPU_KERNELS                                                                      \
-  {                                                                                               \
-    .name = "", .gemm = {GemmF32,  GemmF16,    GemmBf16,  GemmQ4_0,    GemmQ4_1,     GemmQ5_0,    \
-                         GemmQ5_1, GemmQ8_0,   GemmIq4Nl, GemmMxfp4,   GemmQ2K,      GemmQ3K,     \
-                         GemmQ4K,  GemmQ5K,    GemmQ6K,   GemmInt4x32, GemmInt4x128, GemmIq4Xs,   \
-                         GemmIq3S, GemmIq3Xxs, GemmIq2,   GemmIq1},                               \
-    .bf16_input = Form::kFloat, .attention = Attention, .store = Store, .norm = Norm,             \
-    .gates = {Gate, GeluGate, ClampedGate, ErfGeluGate}, .cap = Cap, .rope = Rope,                \
-    .append = Append, .convolve = Convolve, .delta_rule = DeltaRule, .sigmoid_gate = SigmoidGate, \
-    .sampling = &kSampling,                                                                       \
+#define MILLRACE_CPU_KERNELS                                                                    \
+  {                                                                                             \
+    .name = "", .gemm = {GemmF32,  GemmF16,    GemmBf16,  GemmQ4_0,    GemmQ4_1,     GemmQ5_0,  \
+                         GemmQ5_1, GemmQ8_0,   GemmIq4Nl, GemmMxfp4,   GemmQ2K,      GemmQ3K,   \
+                         GemmQ4K,  GemmQ5K,    GemmQ6K,   GemmInt4x32, GemmInt4x128, GemmIq4Xs, \
+                         GemmIq3S, GemmIq3Xxs, GemmIq2,   GemmIq1},                             \
+    .bf16_input = Form::kFloat, .attention = Attention, .store = Store, .norm = Norm,           \
+    .gates = {Gate, GeluGate, ClampedGate, ErfGeluGate}, .cap = Cap, .rope = Rope,              \
+    .append = Append, .convolve = Convolve, .delta_rule = DeltaRule, .state_space = StateSpace, \
+    .sigmoid_gate = SigmoidGate, .sampling = &kSampling,                                        \
   }
 
 namespace plain {

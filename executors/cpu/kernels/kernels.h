@@ -188,7 +188,7 @@ struct AttentionTile {
   float* out;           // [num_queries][head_size]
 };
 
-// Columns of a state that lie together, and that DeltaTile's kernel keeps in registers at a time.
+// Columns of a state that lie together, whose sums kernels keep in registers at a time.
 inline constexpr int kStateColumns = 32;
 
 // A causal convolution of each channel: its value for one token, of the inputs of that token and of
@@ -228,6 +228,33 @@ struct DeltaTile {
   size_t out_stride;
 };
 
+// The recurrence of one head of Mamba-2 (arXiv:2405.21060) over consecutive tokens of a sequence.
+// With the head's state S, [state_size, head_size], each token computes
+//   S = decay * S + b (step * x)^T;  out = S^T c + skip * x
+// one token after the other, so that results do not depend on how a sequence is cut into tiles.
+struct StateSpaceTile {
+  // [head_size / kStateColumns][state_size][kStateColumns], and where 16 columns are left behind
+  // these [state_size][16].
+  float* state;
+  int state_size;  // a multiple of 16
+  int head_size;   // a multiple of 16
+  int tokens;
+  // Of the first token: b and c of `state_size`, x of `head_size`. Those of the next token lie
+  // `stride` floats further on.
+  const float* b;
+  const float* c;
+  const float* x;
+  size_t stride;
+  // Of the first token: a number each. Those of the next token lie `factor_stride` floats further
+  // on.
+  const float* decays;
+  const float* steps;
+  size_t factor_stride;
+  float skip;
+  float* out;  // of the first token, [head_size]; may be `x`
+  size_t out_stride;
+};
+
 struct Kernels {
   const char* name;
 
@@ -260,6 +287,8 @@ struct Kernels {
   void (*convolve)(const ConvolutionTile& tile);
 
   void (*delta_rule)(const DeltaTile& tile);
+
+  void (*state_space)(const StateSpaceTile& tile);
 
   // x = x * sigmoid(gate), or if `silu` x * silu(gate).
   void (*sigmoid_gate)(const float* gate, int count, bool silu, float* x);

@@ -42,6 +42,29 @@ void DeltaRule(const DeltaTile& tile) {
   }
 }
 
+void StateSpace(const StateSpaceTile& tile) {
+  for (int column = 0; column < tile.head_size; ++column) {
+    const int first = column / kStateColumns * kStateColumns;
+    const int columns =
+        tile.head_size - first < kStateColumns ? tile.head_size - first : kStateColumns;
+    float* const state = tile.state + first * tile.state_size + column - first;
+    for (int token = 0; token < tile.tokens; ++token) {
+      const float* const b = tile.b + token * tile.stride;
+      const float* const c = tile.c + token * tile.stride;
+      const float x = tile.x[token * tile.stride + column];
+      const float decay = tile.decays[token * tile.factor_stride];
+      const float input = tile.steps[token * tile.factor_stride] * x;
+      float out = 0;
+      for (int row = 0; row < tile.state_size; ++row) {
+        float& value = state[row * columns];
+        value = decay * value + b[row] * input;
+        out += value * c[row];
+      }
+      tile.out[token * tile.out_stride + column] = out + tile.skip * x;
+    }
+  }
+}
+
 void SigmoidGate(const float* gate, int count, bool silu, float* x) {
   for (int i = 0; i < count; ++i) x[i] *= Sigmoid(gate[i]) * (silu ? gate[i] : 1);
 }

@@ -198,6 +198,98 @@ TEST_P(DeltaTest, CutsChangeNothing) {
   }
 }
 
+// Tokens of one head of Mamba-2: b, c and x, and their decays and steps.
+struct StateSpaceTokens {
+  StateSpaceTile Tile(int first, int tokens, float* state, float* out) const {
+    const float* const row = rows.data() + first * stride();
+    return {.state = state,
+            .state_size = state_size,
+            .head_size = head_size,
+            .tokens = tokens,
+            .b = row,
+            .c = row + state_size,
+            .x = row + 2 * state_size,
+            .stride = stride(),
+            .decays = factors.data() + 3 * first,
+            .steps = factors.data() + 3 * first + 1,
+            .factor_stride = 3,
+            .skip = 0.75f,
+            .out = out + first * head_size,
+            .out_stride = static_cast<size_t>(head_size)};
+  }
+  size_t stride() const { return 2 * state_size + head_size + 5; }
+
+  int count;
+  int state_size;
+  int head_size;
+  std::vector<float> rows;     // [count][stride()]
+  std::vector<float> factors;  // [count][3]: decay, step, and nothing
+};
+
+class StateSpaceTest : public RecurrentTest {
+ protected:
+  StateSpaceTokens Draw(int count, int state_size, int head_size) {
+    StateSpaceTokens tokens{count, state_size, head_size, {}, Floats(size_t{3} * count)};
+    tokens.rows = Floats(count * tokens.stride());
+    for (float& factor : tokens.factors) factor = 0.5f + 0.5f * factor;
+    return tokens;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, StateSpaceTest, ::testing::ValuesIn(Tables()), TableName);
+
+TEST_P(StateSpaceTest, StatesAreUpdatedTokenByToken) {
+  for (const auto& [state_size, head_size] : {std::pair(16, 32), {48, 16}, {128, 80}, {128, 64}}) {
+    SCOPED_TRACE(head_size);
+    const StateSpaceTokens tokens = Draw(50, state_size, head_size);
+    std::vector<float> state(static_cast<size_t>(state_size) * head_size, 0.0f);
+    std::vector<float> out(tokens.count * head_size, kNan);
+    kernels_.state_space(tokens.Tile(0, tokens.count, state.data(), out.data()));
+    for (int column = 0; column < head_size; ++column) {
+      std::vector<double> plain(state_size);
+      for (int i = 0; i < tokens.count; ++i) {
+        const float* const b = tokens.rows.data() + i * tokens.stride();
+        const double x = b[2 * state_size + column];
+        double expected = 0.75 * x;
+        for (int row = 0; row < state_size; ++row) {
+          plain[row] = tokens.factors[3 * i] * plain[row] + b[row] * tokens.factors[3 * i + 1] * x;
+          expected += plain[row] * b[state_size + row];
+        }
+        EXPECT_NEAR(out[i * head_size + column], expected, 2e-5) << i << " " << column;
+      }
+    }
+  }
+}
+
+// Neither how tokens are cut into tiles nor where outputs go changes a bit.
+TEST_P(StateSpaceTest, CutsChangeNothing) {
+  constexpr int kTokens = 33;
+  constexpr int kHead = 48;
+  const StateSpaceTokens tokens = Draw(kTokens, 64, kHead);
+  const std::vector<float> first = Floats(64 * kHead);
+  std::vector<float> state = first;
+  std::vector<float> whole(kTokens * kHead, kNan);
+  kernels_.state_space(tokens.Tile(0, kTokens, state.data(), whole.data()));
+  for (const int chunk : {1, 7, 32}) {
+    std::vector<float> again = first;
+    std::vector<float> out(whole.size(), kNan);
+    for (int begin = 0; begin < kTokens; begin += chunk) {
+      const int count = std::min(chunk, kTokens - begin);
+      kernels_.state_space(tokens.Tile(begin, count, again.data(), out.data()));
+    }
+    EXPECT_EQ(out, whole) << chunk;
+    EXPECT_EQ(again, state) << chunk;
+  }
+  StateSpaceTokens in_place = tokens;
+  StateSpaceTile tile = in_place.Tile(0, kTokens, (state = first).data(), whole.data());
+  tile.out = in_place.rows.data() + 2 * tokens.state_size;
+  tile.out_stride = tokens.stride();
+  kernels_.state_space(tile);
+  for (int i = 0; i < kTokens; ++i) {
+    const float* const row = in_place.rows.data() + i * tokens.stride() + 2 * tokens.state_size;
+    EXPECT_TRUE(std::equal(row, row + kHead, whole.begin() + i * kHead)) << i;
+  }
+}
+
 TEST(RecurrentTablesTest, VectorTablesGiveTheSameBits) {
   std::vector<std::vector<float>> outputs;
   for (const Kernels* kernels : VectorTables()) {
@@ -230,6 +322,23 @@ TEST(RecurrentTablesTest, VectorTablesGiveTheSameBits) {
                          .out = out.data() + 128,
                          .out_stride = 0});
     out.insert(out.end(), state.begin(), state.end());
+    std::vector<float> heads(48, 0.25f);
+    kernels->state_space({.state = state.data(),
+                          .state_size = 64,
+                          .head_size = 48,
+                          .tokens = 2,
+                          .b = x.data(),
+                          .c = x.data() + 64,
+                          .x = x.data() + 128,
+                          .stride = 192,
+                          .decays = gates,
+                          .steps = gates + 1,
+                          .factor_stride = 0,
+                          .skip = 0.5f,
+                          .out = heads.data(),
+                          .out_stride = 0});
+    out.insert(out.end(), state.begin(), state.end());
+    out.insert(out.end(), heads.begin(), heads.end());
     outputs.push_back(std::move(out));
   }
   for (const std::vector<float>& out : outputs) EXPECT_EQ(out, outputs[0]);
