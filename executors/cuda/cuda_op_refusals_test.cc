@@ -142,6 +142,21 @@ TEST(CudaOpsTest, RefusesRecurrentLayersThatItsKernelsDoNotTake) {
               HasSubstr("number of a short convolution's channels is 4112; "
                         "allowed on the GPU: multiples of 8 up to 4096"));
   EXPECT_THAT(of_convolution(1024, 9), HasSubstr("conv_L_cache is 9; allowed on the GPU: up to 8"));
+  const auto of_mamba2 = [&](auto change, int width = 4) {
+    Mamba2 mixer{.heads = 16, .head_size = 64, .groups = 2, .state_size = 128, .width = 4};
+    change(mixer);
+    convolves.layers[1].attention = convolves.layers[2].attention = mixer;
+    return message(convolves, width);
+  };
+  EXPECT_EQ(of_mamba2([](Mamba2&) {}), "");
+  EXPECT_THAT(of_mamba2([](Mamba2& mixer) { mixer.state_size = 64; }),
+              HasSubstr("mamba_d_state is 64; allowed on the GPU: 128 and 256"));
+  EXPECT_THAT(of_mamba2([](Mamba2& mixer) { mixer.head_size = 48; }),
+              HasSubstr("mamba_d_head is 48; allowed on the GPU: multiples of 32"));
+  EXPECT_THAT(of_mamba2([](Mamba2&) {}, 3), HasSubstr("mamba_d_conv is 3; allowed on the GPU: 4"));
+  EXPECT_THAT(
+      of_mamba2([](Mamba2& mixer) { mixer.heads = 256; }),
+      HasSubstr("number of a rank's channels of Mamba-2 is 16384; allowed on the GPU: up to 8192"));
 }
 
 TEST(CudaOpsTest, RefusesEncoders) {

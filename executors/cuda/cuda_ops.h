@@ -28,7 +28,8 @@
 #include "kernels/gemm/linear.h"
 #include "kernels/moe/combine.h"
 #include "kernels/norm/rms_norm.h"
-#include "kernels/recurrent/delta_types.h"
+#include "kernels/recurrent/mamba2_norm.h"
+#include "kernels/recurrent/recurrent_rows.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
@@ -336,6 +337,9 @@ class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps, publi
   void SumByNccl(const NcclPeers& by, const CudaDelta& delta, int tokens, int width);
   void EmbedByNccl(const NcclPeers& by, const CudaEmbedding& embedding,
                    const kernels::EmbedArgs& args);
+  // Gathers the ranks' records of each token, of `record` floats, an even number: [tokens, record]
+  // becomes [tokens, ranks, record].
+  void GatherRecords(const float* own, int record, int tokens, float* all);
   // Gives `args` the sums of squares of all ranks' heads, and returns their memory.
   CudaRows GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs& args);
   // The rows of a step that this rank samples, out of those that are computed together.
@@ -363,6 +367,18 @@ class CudaOps : public DecoderOps, public AttentionOps, public MixtureOps, publi
                          const CudaProduct& beta_alpha, const DeltaMemory& memory);
   // Computes the rule. The outputs take the place of the values.
   void RunDelta(int32_t layer, const GatedDeltaSpec& spec, const DeltaMemory& memory);
+  void CheckMamba2(const Mamba2Spec& spec, LinearId projection);
+  // The memory between a Mamba-2 layer's linear and its norm.
+  struct Mamba2Memory;
+  // Computes the operands of the scan, out of the product of the layer's linear.
+  void MakeMamba2Operands(int32_t layer, const Mamba2Spec& spec, const CudaProduct& product,
+                          const Mamba2Memory& memory);
+  // Computes the scan. The outputs take the place of x.
+  void RunMamba2(int32_t layer, const Mamba2Spec& spec, const Mamba2Memory& memory);
+  // Gathers the sums of squares of the outputs, where ranks share groups, into `memory`.
+  kernels::Mamba2RankSquares GatherMamba2Squares(const Mamba2Spec& spec,
+                                                 const kernels::Mamba2Outputs& outputs,
+                                                 CudaRows& memory);
   // A recurrent layer's states. A dry run has none.
   kernels::RecurrentState StatesOf(int32_t layer) const;
   // `bytes`: of each kernel that `launch` launches.

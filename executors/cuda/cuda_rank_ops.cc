@@ -123,25 +123,31 @@ CudaRows CudaOps::GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs&
                                        .squares = own},
                                       stream_);
   });
-  if (c_.peers == nullptr) return memory;  // a dry run
+  GatherRecords(own, kRecord, args.tokens, all);
+  return memory;
+}
+
+void CudaOps::GatherRecords(const float* own, int record, int tokens, float* all) {
+  if (c_.peers == nullptr) return;  // a dry run
+  const int record_bytes = static_cast<int>(sizeof(float)) * record;
   if (const NcclPeers* const by = by_nccl()) {
-    GatherRecordsByNccl(*by, own, args.tokens, sizeof(float) * kRecord, all);
-    return memory;
+    GatherRecordsByNccl(*by, own, tokens, record_bytes, all);
+    return;
   }
+  const int64_t ranks = c_.weights->rank.size;
   const kernels::Communicator& communicator = c_.peers->communicator;
-  const int chunk = static_cast<int>(
-      std::min<int64_t>(communicator.slot_bytes / (2 * sizeof(float) * kRecord), args.tokens));
-  for (int first = 0; first < args.tokens; first += chunk) {
-    RunTogether("all-gather", {bytes * (1 + ranks)}, [&] {
+  const int chunk =
+      static_cast<int>(std::min<int64_t>(communicator.slot_bytes / (2 * record_bytes), tokens));
+  for (int first = 0; first < tokens; first += chunk) {
+    RunTogether("all-gather", {int64_t{record_bytes} * tokens * (1 + ranks)}, [&] {
       return kernels::LaunchAllGather({.communicator = communicator,
-                                       .records = own + kRecord * first,
-                                       .gathered = all + kRecord * ranks * first,
-                                       .rows = std::min(chunk, args.tokens - first),
-                                       .record_bytes = sizeof(float) * kRecord},
+                                       .records = own + int64_t{record} * first,
+                                       .gathered = all + record * ranks * first,
+                                       .rows = std::min(chunk, tokens - first),
+                                       .record_bytes = record_bytes},
                                       stream_);
     });
   }
-  return memory;
 }
 
 CudaOps::RowShare CudaOps::DealLogits(const CudaLinear& head, int rows) {

@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/status/status.h"
-#include "base/strings.h"
 #include "executors/cuda/cuda_buffer.h"
 #include "executors/cuda/cuda_ops.h"
 #include "executors/cuda/operand_bytes.h"
@@ -13,6 +11,10 @@
 #include "kernels/recurrent/delta_rule.h"
 #include "kernels/recurrent/delta_types.h"
 #include "kernels/recurrent/gated_norm.h"
+#include "kernels/recurrent/mamba2_inputs.h"
+#include "kernels/recurrent/mamba2_norm.h"
+#include "kernels/recurrent/mamba2_scan.h"
+#include "kernels/recurrent/mamba2_types.h"
 #include "kernels/recurrent/recurrent_rows.h"
 #include "kernels/recurrent/short_convolution.h"
 
@@ -29,6 +31,20 @@ kernels::DeltaHeads HeadsOf(const GatedDeltaSpec& spec) {
   return {.key_heads = spec.key_heads,
           .value_heads = spec.value_heads,
           .interleaved = spec.in_turns};
+}
+
+kernels::Mamba2Heads HeadsOf(const Mamba2Spec& spec) {
+  return {.heads = spec.heads,
+          .head_size = spec.head_size,
+          .groups = spec.groups,
+          .state_size = spec.state_size};
+}
+
+// Returns the columns of a product from `first` on.
+kernels::Product ColumnsFrom(kernels::Product product, int64_t first) {
+  product.data += first;
+  if (product.channel_scales != nullptr) product.channel_scales += first;
+  return product;
 }
 
 // Describes a step's rows. Those with tokens come first (StepPacker), so that there are at most as
@@ -153,9 +169,7 @@ LinearInput CudaOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
   }
   auto input = TakeInput(consumers, tokens);
   RunDelta(layer, spec, memory);
-  kernels::Product z = qkvz.values;
-  z.data += heads.channels();
-  if (z.channel_scales != nullptr) z.channel_scales += heads.channels();
+  const kernels::Product z = ColumnsFrom(qkvz.values, heads.channels());
   const CudaNorm& norm = c_.weights->Norm(spec.norm);
   const int64_t in = (kFloat + 2) * heads.value_width();
   for (const CudaInputForm& out : input->forms) {
@@ -211,11 +225,142 @@ LinearInput CudaOps::ShortConvolution(int32_t layer, const ShortConvolutionSpec&
   return input;
 }
 
-LinearInput CudaOps::Mamba2(int32_t layer, const Mamba2Spec& /*spec*/, LinearId /*projection*/,
-                            const LinearInput& /*in*/, Consumers consumers) {
-  Fail(absl::UnimplementedError(
-      StrCat("layer ", layer, " has a Mamba-2 mixer, which this device does not compute")));
-  return TakeInput(consumers, step_->tokens);
+struct CudaOps::Mamba2Memory {
+  CudaRows x;
+  CudaRows bc;
+  CudaRows gates;
+
+  kernels::Mamba2Operands operands() const {
+    return {.x = x.floats(),
+            .bc = bc.floats(),
+            .gates = reinterpret_cast<kernels::Mamba2Gates*>(gates.data())};
+  }
+};
+
+// Refuses what the kernels of Mamba-2 layers do not take.
+void CudaOps::CheckMamba2(const Mamba2Spec& spec, LinearId projection) {
+  Require(spec.state_size == 128 || spec.state_size == 256, "mamba_d_state", spec.state_size,
+          "128 and 256");
+  Require(spec.head_size % kernels::kMamba2HeadStep == 0, "mamba_d_head", spec.head_size,
+          "multiples of ", kernels::kMamba2HeadStep);
+  Require(spec.convolution.width == kernels::kMamba2Width, "mamba_d_conv", spec.convolution.width,
+          kernels::kMamba2Width);
+  Require(c_.weights->Linear(projection).bias == nullptr, "bias of a Mamba-2 layer's linear",
+          "present", "none");
+  const int inner = spec.heads * spec.head_size;
+  Require(inner <= kernels::kMaxMamba2NormWidth, "number of a rank's channels of Mamba-2", inner,
+          "up to ", kernels::kMaxMamba2NormWidth);
+  const int group = inner / spec.groups;
+  Require(group % kernels::kMamba2NormStep == 0,
+          "number of a rank's channels in a group of Mamba-2", group, "multiples of ",
+          kernels::kMamba2NormStep);
+}
+
+void CudaOps::MakeMamba2Operands(int32_t layer, const Mamba2Spec& spec, const CudaProduct& product,
+                                 const Mamba2Memory& memory) {
+  const kernels::Mamba2Heads heads = HeadsOf(spec);
+  const kernels::RecurrentRows rows = RowsOf(*step_, *c_.buffers);
+  const std::optional<VectorId>& bias = spec.convolution.bias;
+  const int64_t in = 2 * (heads.channels() + heads.heads);
+  const int64_t out =
+      kFloat * heads.channels() + static_cast<int64_t>(sizeof(kernels::Mamba2Gates)) * heads.heads;
+  const int64_t states = 2 * kFloat * kernels::Mamba2HeadsAt(heads);
+  Run("inputs of Mamba-2", {step_->tokens * (in + out) + rows.rows * states}, [&] {
+    return kernels::LaunchMamba2Inputs(
+        {.heads = heads,
+         .rows = rows,
+         .xbc = ColumnsFrom(product.values, heads.inner()),
+         .dt = ColumnsFrom(product.values, int64_t{heads.inner()} + heads.channels()),
+         .convolution = c_.weights->Vector(spec.convolution.weights),
+         .bias = bias.has_value() ? c_.weights->Vector(*bias) : nullptr,
+         .rates = c_.weights->Vector(spec.a),
+         .time_bias = c_.weights->Vector(spec.time_bias),
+         .min_step = spec.least_step,
+         .max_step = spec.largest_step,
+         .log_rates = !spec.converted,
+         .state = StatesOf(layer),
+         .out = memory.operands()},
+        stream_);
+  });
+}
+
+void CudaOps::RunMamba2(int32_t layer, const Mamba2Spec& spec, const Mamba2Memory& memory) {
+  const kernels::Mamba2Heads heads = HeadsOf(spec);
+  const kernels::RecurrentRows rows = RowsOf(*step_, *c_.buffers);
+  const int64_t operands = kFloat * (heads.channels() + heads.inner()) +
+                           static_cast<int64_t>(sizeof(kernels::Mamba2Gates)) * heads.heads;
+  const int64_t states = 2 * kFloat * heads.inner() * heads.state_size;
+  Run("scan of Mamba-2", {step_->tokens * operands + rows.rows * states}, [&] {
+    return kernels::LaunchMamba2Scan(
+        {.heads = heads,
+         .rows = rows,
+         .operands = memory.operands(),
+         .skip = c_.weights->Vector(spec.d),
+         .state = StatesOf(layer),
+         .out = memory.x.floats(),
+         .block_values = kernels::DefaultMamba2Block(heads, rows.rows)},
+        stream_);
+  });
+}
+
+kernels::Mamba2RankSquares CudaOps::GatherMamba2Squares(const Mamba2Spec& spec,
+                                                        const kernels::Mamba2Outputs& outputs,
+                                                        CudaRows& memory) {
+  if (!spec.shares_groups) return {};
+  const int ranks = c_.weights->rank.size;
+  // The same of all ranks. One that heads were filled up for may have groups behind the last one.
+  const int record = static_cast<int>(RoundUp(spec.all_groups + spec.groups, 2));
+  const int tokens = outputs.tokens;
+  memory = TakeRows(kFloat * record * (1 + ranks), tokens);
+  float* const own = memory.floats();
+  float* const all = own + int64_t{record} * tokens;
+  const int64_t bytes = (kFloat + 2) * outputs.width + kFloat * record;
+  Run("squares of Mamba-2", {tokens * bytes}, [&] {
+    return kernels::LaunchMamba2Squares(
+        {.outputs = outputs, .first_group = spec.first_group, .record = record, .squares = own},
+        stream_);
+  });
+  GatherRecords(own, record, tokens, all);
+  return {.squares = all,
+          .ranks = ranks,
+          .record = record,
+          .first_group = spec.first_group,
+          .group_width = static_cast<int>(c_.weights->Norm(spec.norm).all / spec.all_groups)};
+}
+
+LinearInput CudaOps::Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId projection,
+                            const LinearInput& in, Consumers consumers) {
+  CheckMamba2(spec, projection);
+  const kernels::Mamba2Heads heads = HeadsOf(spec);
+  const int tokens = step_->tokens;
+  const CudaProduct product = Multiply(c_.weights->Linear(projection), in);
+  const Mamba2Memory memory = {
+      .x = TakeRows(kFloat * heads.inner(), tokens),
+      .bc = TakeRows(kFloat * 2 * heads.state_width(), tokens),
+      .gates = TakeRows(sizeof(kernels::Mamba2Gates) * heads.heads, tokens)};
+  MakeMamba2Operands(layer, spec, product, memory);
+  auto input = TakeInput(consumers, tokens);
+  RunMamba2(layer, spec, memory);
+  const kernels::Mamba2Outputs outputs = {.x = memory.x.floats(),
+                                          .gate = product.values,
+                                          .tokens = tokens,
+                                          .width = heads.inner(),
+                                          .group_width = heads.inner() / heads.groups};
+  CudaRows squares;
+  const kernels::Mamba2RankSquares ranks = GatherMamba2Squares(spec, outputs, squares);
+  const CudaNorm& norm = c_.weights->Norm(spec.norm);
+  const int64_t bytes = (kFloat + 2) * heads.inner();
+  for (const CudaInputForm& out : input->forms) {
+    Run("norm of Mamba-2", {tokens * bytes + BytesOf(out.values, tokens)}, [&] {
+      return kernels::LaunchMamba2Norm({.outputs = outputs,
+                                        .weight = norm.weight,
+                                        .epsilon = norm.epsilon,
+                                        .out = out.values,
+                                        .ranks = ranks},
+                                       stream_);
+    });
+  }
+  return input;
 }
 
 }  // namespace millrace::cuda

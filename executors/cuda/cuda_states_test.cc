@@ -49,7 +49,8 @@ class CudaStatesTest : public TinyModelTest, public testing::WithParamInterface<
 };
 INSTANTIATE_TEST_SUITE_P(Twins, CudaStatesTest,
                          testing::Values("qwen3_5", "qwen3_5_tied", "qwen3_5_moe", "lfm2",
-                                         "lfm2_biased", "lfm2moe"),
+                                         "lfm2_biased", "lfm2moe", "granitehybrid",
+                                         "granitehybrid_dense"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Prompts are cut within blocks of the rule's eight tokens, at their ends, and behind several.

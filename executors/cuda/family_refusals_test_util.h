@@ -11,10 +11,11 @@ namespace millrace::cuda {
 
 // Returns a part of the message that refuses the twin, or nothing for a twin that runs.
 inline std::optional<std::string> RefusalOf(const std::string& twin) {
-  const std::map<std::string, std::string> refusals = {{"gemma2", "attention soft cap is 3"},
-                                                       {"gemma3", "gate function is GELU"},
-                                                       {"qwen3_next", "has its rows in"},
-                                                       {"granitehybrid", "does not compute"}};
+  const std::map<std::string, std::string> refusals = {
+      {"gemma2", "attention soft cap is 3"},
+      {"gemma3", "gate function is GELU"},
+      {"qwen3_next", "has its rows in"},
+      {"granitehybrid_biased", "mamba_d_conv is 3"}};
   const auto refusal = std::find_if(refusals.begin(), refusals.end(), [&](const auto& entry) {
     return twin.starts_with(entry.first);
   });

@@ -30,9 +30,9 @@ inline double Tolerance(const std::string& twin) {
   return 0.32;
 }
 
-// Returns the twin with heads of 64, which the GPU's attention requires, and of 128 in gated delta
-// rules. It has four times as many rotary pairs, so each of LongRoPE's factors is repeated four
-// times.
+// Returns the twin with heads of 64, which the GPU's attention requires, of 128 in gated delta
+// rules, and with states of 128 in Mamba-2. It has four times as many rotary pairs, so each of
+// LongRoPE's factors is repeated four times.
 inline Json Widened(Json config) {
   config["hidden_size"] = 256;
   for (const char* head : {"linear_key_head_dim", "linear_value_head_dim"}) {
@@ -42,6 +42,7 @@ inline Json Widened(Json config) {
   if (config.contains("mamba_d_head") && config["mamba_d_head"].is_number()) {
     config["mamba_d_head"] = 4 * config["mamba_d_head"].get<int>();
   }
+  if (config.contains("mamba_d_state")) config["mamba_d_state"] = 128;
   return config;
 }
 
