@@ -28,9 +28,8 @@ static_assert(CudaPages(16, false, 0).delta_tokens == kernels::kDeltaBlockTokens
               "a slot has no room for the tokens of a block");
 
 kernels::DeltaHeads HeadsOf(const GatedDeltaSpec& spec) {
-  return {.key_heads = spec.key_heads,
-          .value_heads = spec.value_heads,
-          .interleaved = spec.in_turns};
+  return {
+      .key_heads = spec.key_heads, .value_heads = spec.value_heads, .interleaved = spec.in_turns};
 }
 
 kernels::Mamba2Heads HeadsOf(const Mamba2Spec& spec) {

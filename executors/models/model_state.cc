@@ -264,16 +264,15 @@ ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> heads,
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const int32_t count = heads[i];
     std::visit(
-        Overloaded{[&](const SoftmaxAttention& softmax) { place_pages(softmax, count); },
-                   [&](const GatedDelta& delta) {
-                     place_slots(GatedDeltaState(OfRank(delta, count), pages.delta_tokens).bytes());
-                   },
-                   [&](const ShortConvolution& convolution) {
-                     place_slots(ShortConvolutionBytes(convolution.width, count));
-                   },
-                   [&](const Mamba2& mixer) {
-                     place_slots(Mamba2State(OfRank(mixer, count)).bytes());
-                   }},
+        Overloaded{
+            [&](const SoftmaxAttention& softmax) { place_pages(softmax, count); },
+            [&](const GatedDelta& delta) {
+              place_slots(GatedDeltaState(OfRank(delta, count), pages.delta_tokens).bytes());
+            },
+            [&](const ShortConvolution& convolution) {
+              place_slots(ShortConvolutionBytes(convolution.width, count));
+            },
+            [&](const Mamba2& mixer) { place_slots(Mamba2State(OfRank(mixer, count)).bytes()); }},
         config.layers[i].attention);
   }
   for (const auto& [length, pages_of_group] : groups) state.layout.groups.push_back(pages_of_group);

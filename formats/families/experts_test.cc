@@ -102,9 +102,9 @@ TEST_F(ExpertsTest, AFolderHoldsWhatItsGgufFileHolds) {
           << twin.name << " " << tensor.name;
     }
   }
-  EXPECT_THAT(families, ElementsAre("glm4moe", "gpt-oss", "granitehybrid", "granitemoe", "lfm2moe",
-                                    "llama", "olmoe", "qwen2moe", "qwen35moe", "qwen3moe",
-                                    "qwen3next"));
+  EXPECT_THAT(families,
+              ElementsAre("glm4moe", "gpt-oss", "granitehybrid", "granitemoe", "lfm2moe", "llama",
+                          "olmoe", "qwen2moe", "qwen35moe", "qwen3moe", "qwen3next"));
 }
 
 TEST_F(ExpertsTest, RowsOfEveryFormAreReadByThemselves) {

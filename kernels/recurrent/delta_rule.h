@@ -33,9 +33,9 @@ constexpr bool IsBlockFor(const DeltaBlock& block, const DeltaHeads& heads) {
   return false;
 }
 
-// Returns the block for a step. With one row 16 key heads take 128 CTAs of 16 columns, about as many
-// as an H200 has SMs. Where there are CTAs enough, two columns a lane halve what a CTA reads of
-// shared memory for each element (docs/experiments/recurrent.md).
+// Returns the block for a step. With one row 16 key heads take 128 CTAs of 16 columns, about as
+// many as an H200 has SMs. Where there are CTAs enough, two columns a lane halve what a CTA reads
+// of shared memory for each element (docs/experiments/recurrent.md).
 constexpr DeltaBlock DefaultDeltaBlock(const DeltaHeads& heads, const RecurrentRows& rows) {
   constexpr int kEnoughCtas = 256;
   constexpr DeltaBlock kPaired = {32, 2};
