@@ -197,7 +197,7 @@ TEST_F(StatesTest, RowsKeyHeadByKeyHeadKeepTheirFp8Scales) {
       device.tensor_parallel_size = ranks;
       const auto loaded = LoadCpuExecutor({Path(folder)}, device);
       CheckOk(loaded.status());
-      return PromptLogprobs(**loaded, Prompt(90, 0, kVocabulary), 90);
+      return PromptLogprobs(**loaded, Prompt(90, 0, kStateVocabulary), 90);
     };
     EXPECT_EQ(logprobs("fp8"), logprobs("bf16")) << ranks;
   }

@@ -119,7 +119,7 @@ TEST_F(CudaMixedGraphsTest, FourBitWeights) {
 // Mixtures of experts, layers with windows or states, norms of heads and sinks among them.
 TEST_F(CudaMixedGraphsTest, Families) {
   for (const char* name : {"qwen3moe", "gpt_oss_mxfp4", "glm4moe", "olmo2", "qwen3_5",
-                           "qwen3_5_moe", "lfm2", "lfm2moe"}) {
+                           "qwen3_5_moe", "lfm2", "lfm2moe", "granitehybrid_dense"}) {
     SCOPED_TRACE(name);
     FamilyTwin twin = FamilyTwinOf(name);
     twin.config = WithFactorsOfFour(Widened(twin.config));

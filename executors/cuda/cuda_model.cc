@@ -42,6 +42,12 @@ bool HasExperts(const ModelConfig& config) {
   });
 }
 
+bool HasMamba2(const ModelConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(), [](const LayerConfig& layer) {
+    return std::holds_alternative<Mamba2>(layer.attention);
+  });
+}
+
 // Checks what no device decides.
 absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
   MILLRACE_RETURN_IF_ERROR(SharedHeadShape(config).status());
@@ -63,6 +69,12 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
     return absl::InvalidArgumentError(StrCat("enable_expert_parallel is true, but ",
                                              config.architecture,
                                              " is no mixture of experts; allowed: false"));
+  }
+  // What ranks compute of the twin with both differs by more from one rank than of any other.
+  if (device.tensor_parallel_size > 1 && HasExperts(config) && HasMamba2(config)) {
+    return absl::UnimplementedError(
+        StrCat("tensor_parallel_size is ", device.tensor_parallel_size,
+               ", allowed on GPUs with both Mamba-2 mixers and experts: 1"));
   }
   if (device.max_num_batched_tokens < device.max_num_seqs) {
     return absl::InvalidArgumentError(

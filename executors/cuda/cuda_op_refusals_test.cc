@@ -123,11 +123,10 @@ TEST(CudaOpsTest, RefusesRecurrentLayersThatItsKernelsDoNotTake) {
               HasSubstr("linear_key_head_dim is 64; allowed on the GPU: 128"));
   EXPECT_THAT(of_delta([](GatedDelta& delta) { delta.value_size = 256; }),
               HasSubstr("linear_value_head_dim is 256; allowed on the GPU: 128"));
-  EXPECT_THAT(
-      of_delta([](GatedDelta& delta) { delta.key_heads = 8; }),
-      HasSubstr("number of value heads for each key head is 8; allowed on the GPU: up to 4"));
+  EXPECT_THAT(of_delta([](GatedDelta& delta) { delta.key_heads = 8; }),
+              HasSubstr("linear_num_value_heads of a key head is 8; allowed on the GPU: up to 4"));
   EXPECT_THAT(of_delta([](GatedDelta& delta) { delta.value_heads = delta.key_heads = 80; }),
-              HasSubstr("number of a rank's value heads is 80; allowed on the GPU: up to 64"));
+              HasSubstr("linear_num_value_heads of a rank is 80; allowed on the GPU: up to 64"));
   EXPECT_THAT(message(ShapeWithStates(1024, 512, runs), 3),
               HasSubstr("linear_conv_kernel_dim is 3; allowed on the GPU: 4"));
   ModelConfig convolves = ShapeWithStates(1024, 512, runs);
@@ -156,7 +155,7 @@ TEST(CudaOpsTest, RefusesRecurrentLayersThatItsKernelsDoNotTake) {
   EXPECT_THAT(of_mamba2([](Mamba2&) {}, 3), HasSubstr("mamba_d_conv is 3; allowed on the GPU: 4"));
   EXPECT_THAT(
       of_mamba2([](Mamba2& mixer) { mixer.heads = 256; }),
-      HasSubstr("number of a rank's channels of Mamba-2 is 16384; allowed on the GPU: up to 8192"));
+      HasSubstr("mamba_n_heads * mamba_d_head of a rank is 16384; allowed on the GPU: up to 8192"));
 }
 
 TEST(CudaOpsTest, RefusesEncoders) {

@@ -88,9 +88,9 @@ void CudaOps::CheckDelta(const GatedDeltaSpec& spec, const GatedDeltaWeights& we
   Require(spec.value_size == kernels::kDeltaHeadSize, "linear_value_head_dim", spec.value_size,
           kernels::kDeltaHeadSize);
   const int group = spec.value_heads / spec.key_heads;
-  Require(group <= kernels::kMaxDeltaGroup, "number of value heads for each key head", group,
-          "up to ", kernels::kMaxDeltaGroup);
-  Require(spec.value_heads <= kMaxValueHeads, "number of a rank's value heads", spec.value_heads,
+  Require(group <= kernels::kMaxDeltaGroup, "linear_num_value_heads of a key head", group, "up to ",
+          kernels::kMaxDeltaGroup);
+  Require(spec.value_heads <= kMaxValueHeads, "linear_num_value_heads of a rank", spec.value_heads,
           "up to ", kMaxValueHeads);
   Require(spec.convolution.width == kernels::kConvolutionTokens, "linear_conv_kernel_dim",
           spec.convolution.width, kernels::kConvolutionTokens);
@@ -244,15 +244,11 @@ void CudaOps::CheckMamba2(const Mamba2Spec& spec, LinearId projection) {
           "multiples of ", kernels::kMamba2HeadStep);
   Require(spec.convolution.width == kernels::kMamba2Width, "mamba_d_conv", spec.convolution.width,
           kernels::kMamba2Width);
-  Require(c_.weights->Linear(projection).bias == nullptr, "bias of a Mamba-2 layer's linear",
-          "present", "none");
+  Require(c_.weights->Linear(projection).bias == nullptr, "mamba_proj_bias", "present", "none");
   const int inner = spec.heads * spec.head_size;
-  Require(inner <= kernels::kMaxMamba2NormWidth, "number of a rank's channels of Mamba-2", inner,
+  Require(inner <= kernels::kMaxMamba2NormWidth, "mamba_n_heads * mamba_d_head of a rank", inner,
           "up to ", kernels::kMaxMamba2NormWidth);
-  const int group = inner / spec.groups;
-  Require(group % kernels::kMamba2NormStep == 0,
-          "number of a rank's channels in a group of Mamba-2", group, "multiples of ",
-          kernels::kMamba2NormStep);
+  static_assert(kernels::kMamba2HeadStep % kernels::kMamba2NormStep == 0, "norms of whole heads");
 }
 
 void CudaOps::MakeMamba2Operands(int32_t layer, const Mamba2Spec& spec, const CudaProduct& product,

@@ -16,6 +16,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/recurrent/delta_types.h"
+#include "kernels/recurrent/mamba2_types.h"
+#include "kernels/recurrent/short_convolution.h"
 
 namespace millrace::cuda {
 namespace {
@@ -123,6 +125,16 @@ TEST(KvArenaTest, StatesAreThoseOfTheKernels) {
                            .value_size = kernels::kDeltaHeadSize};
     EXPECT_EQ(GatedDeltaState(delta, tokens).bytes(),
               4 * kernels::StateFloats({.key_heads = key_heads, .value_heads = value_heads}));
+  }
+  for (const int groups : {1, 2, 8}) {
+    const Mamba2 mixer{
+        .heads = 16, .head_size = 64, .groups = groups, .state_size = 128, .width = 4};
+    EXPECT_EQ(Mamba2State(mixer).bytes(),
+              4 * kernels::Mamba2Floats(
+                      {.heads = 16, .head_size = 64, .groups = groups, .state_size = 128}));
+  }
+  for (const int width : {2, 3, 8}) {
+    EXPECT_EQ(ShortConvolutionBytes(width, 2048), 4 * kernels::ShortConvolutionFloats(width, 2048));
   }
 }
 

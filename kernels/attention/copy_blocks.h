@@ -1,4 +1,5 @@
-// Copies whole blocks of the paged cache in all layers, for the copy-on-write of a forked sequence.
+// Copies whole blocks of the paged cache, or states at slots, in all layers: for the copy-on-write
+// of a forked sequence, and for checkpoints.
 #ifndef MILLRACE_KERNELS_ATTENTION_COPY_BLOCKS_H_
 #define MILLRACE_KERNELS_ATTENTION_COPY_BLOCKS_H_
 
