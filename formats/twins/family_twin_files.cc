@@ -401,8 +401,9 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
                    values.begin() + model.encoder->first_position * model.hidden_size);
     }
     TwinTensor made{std::string(tensor.name), tensor.type, std::move(shape), std::move(values)};
-    if (made.name.ends_with(".ssm_in.weight") && !twin.fused_in_gguf) {
-      for (TwinTensor& cut : CutDeltaInput(*DeltaOf(model), made)) tensors.push_back(cut);
+    const GatedDelta* const delta = DeltaOf(model);
+    if (delta != nullptr && made.name.ends_with(".ssm_in.weight") && !twin.fused_in_gguf) {
+      for (TwinTensor& cut : CutDeltaInput(*delta, made)) tensors.push_back(cut);
     } else {
       tensors.push_back(std::move(made));
     }
