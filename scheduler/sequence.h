@@ -101,10 +101,11 @@ struct Sequence {
   BlockCounts blocks_missing;  // empty: there was none
   int32_t blocks_found = 0;
   bool parked = false;  // in group->parked
-  // The running sequence of whose prompt it awaits a checkpoint behind so many blocks, which both
-  // begin with. Not 0: it is in Scheduler::prefix_waiters_.
+  // It awaits a checkpoint behind so many blocks, with which its prompt and that of the running
+  // sequence `awaited` begin. Not 0: it is in Scheduler::prefix_waiters_.
   int32_t awaited_blocks = 0;
-  uint64_t awaited = 0;
+  SequenceId awaited = 0;
+  int32_t prefix_waits = 0;  // how often it did so since it had a slot
 
   bool scoring() const { return scored < prompt_size - 1; }
   bool decoding() const { return computed >= prefill_end; }
