@@ -59,6 +59,7 @@ int32_t Scheduler::NextCopy(const Sequence& sequence, int32_t computed, int32_t 
   };
   consider(PromptCheckpoint(sequence));
   consider(sequence.branch);
+  consider(sequence.last_branch);
   // Not shortly before the end, where there is one in any case.
   const int32_t last = std::min(next, sequence.prefill_end - options_.checkpoint_distance / 2);
   for (int32_t position = NextDistance(0); position < last; position = NextDistance(position)) {
@@ -97,11 +98,15 @@ void Scheduler::BeginAt(const CachedPrefix& prefix, Sequence& sequence) {
   sequence.anchor_block = blocks;
   sequence.branch = replayed > 1 ? prefix.matched * options_.limits.block_size() : 0;
   counters_.replayed_tokens += replayed * options_.limits.block_size();
+  // Choices of a prompt, and sequences that were preempted, tell nothing of what prompts begin
+  // with.
+  bool tells_use = !BeginsFromGroup(sequence) && !sequence.cached_tokens.has_value();
   // The last one that gave way of those it would have begun from.
-  int32_t gone = prefix.matched;
-  while (gone > blocks && !checkpoints_.CountMissed(sequence.hashes.blocks[gone - 1])) --gone;
+  for (int32_t gone = prefix.matched; tells_use && gone > blocks; --gone) {
+    tells_use = !checkpoints_.CountMissed(sequence.hashes.blocks[gone - 1]);
+  }
   if (!prefix.checkpoint.has_value()) return;
-  checkpoints_.Hold(*prefix.checkpoint, /*for_want=*/gone > blocks);
+  checkpoints_.Hold(*prefix.checkpoint, tells_use);
   sequence.begins_from = prefix.checkpoint;
   ++counters_.checkpoint_hits;
 }
@@ -138,9 +143,7 @@ bool Scheduler::WaitsForPrefix(Sequence& sequence) {
         [&](const BlockHash& hash) { return hash == others[&hash - hashes.data()]; });
     const auto blocks = static_cast<int32_t>(parts - hashes.begin());
     const int32_t position = blocks * block_size;
-    // At its branch a row may have ended whose state the next plan copies.
-    const bool is_free =
-        other->branch == 0 || other->branch < other->computed || other->branch == position;
+    const bool is_free = other->branch <= other->computed || other->branch == position;
     if (position >= other->computed && is_free) {
       most = blocks;
       before = other;
@@ -150,13 +153,25 @@ bool Scheduler::WaitsForPrefix(Sequence& sequence) {
   if (most * block_size < least) return false;
   const int32_t begin = FindPrefix(sequence, /*donor=*/nullptr).tables.length() * block_size;
   if (most * block_size - begin < least) return false;
-  before->branch = most * block_size;
+  if (const int32_t branch = most * block_size; branch != before->branch) {
+    before->last_branch = std::exchange(before->branch, branch);
+  }
   ++sequence.prefix_waits;
   sequence.awaited = before->id;
   sequence.awaited_blocks = most;
   waiting_.Erase(sequence);
   prefix_waiters_.push_back(&sequence);
   return true;
+}
+
+// Takes a sequence out of the queue while another one computes what it begins with. Returns false,
+// and has no effect, if there is none. Of those that wait for a prefix, each leaves a slot free.
+bool Scheduler::WaitsForAnother(Sequence& sequence) {
+  if (WaitsForGroup(sequence, FindDonor(sequence))) {
+    Park(sequence);
+    return true;
+  }
+  return free_slots_.size() > prefix_waiters_.size() && WaitsForPrefix(sequence);
 }
 
 // The copy is made by the row behind it, of which a whole block or a token tells that it is
@@ -284,6 +299,7 @@ void Scheduler::ForgetCheckpoints(Sequence& sequence) {
   sequence.unconfirmed.reset();
   sequence.rolling.reset();
   sequence.branch = 0;
+  sequence.last_branch = 0;
   sequence.copied_at = 0;
   sequence.anchor_block = 0;
 }

@@ -91,17 +91,19 @@ step                          | +B[0,8) -> no events
 )");
 }
 
-// A's row was cut at 24, where B waits. The next plan copies the state there, though C shares more
-// with A. C does not wait: A notes one position at a time.
+// A's row was cut at 24, where B waits. The next plan copies the state there, though C, which waits
+// at 40, has come.
 TEST(SchedulerCheckpointsTest, ACheckpointThatIsDueIsNotForgottenForALaterOne) {
   EXPECT_TRANSCRIPT(WithStates(3, 64, 8, /*distance=*/16), R"(
 add A prompt=60 same=40 max=1 | ok
 add B prompt=60 same=24 max=1 | ok
 step                          | +A[0,16) -> no events
 add C prompt=60 same=40 max=1 | ok
-step                          | A[16,24), +C[0,16), A>s0 -> no events
-step                          | A[24,32), C[16,32), A>s1 -> no events
-step                          | A[32,48), C[32,48), +B[24,32), s1>B, A>s2, C>s3 -> no events
+step                          | A[16,24), A>s0 -> no events
+step                          | A[24,32), A>s1 -> no events
+step                          | A[32,40), +B[24,32), s1>B, A>s2 -> no events
+step                          | A[40,48), B[32,48), A>s3, B>s4 -> no events
+step                          | A[48,56), B[48,56), +C[40,48), s3>C, A>s5, B>s6 -> no events
 )");
 }
 

@@ -227,16 +227,6 @@ bool Scheduler::WaitsForGroup(const Sequence& sequence, const Sequence* donor) c
          }) > sequence.group->refused_checkpoints;
 }
 
-// Takes a sequence out of the queue while another one computes what it begins with. Returns false,
-// and has no effect, if there is none. Of those that wait for a prefix, each leaves a slot free.
-bool Scheduler::WaitsForAnother(Sequence& sequence) {
-  if (WaitsForGroup(sequence, FindDonor(sequence))) {
-    Park(sequence);
-    return true;
-  }
-  return free_slots_.size() > prefix_waiters_.size() && WaitsForPrefix(sequence);
-}
-
 // In the order of the queue; none overtakes a first that does not fit.
 void Scheduler::Admit(Draft& draft) {
   while (!waiting_.empty() && free_slots_.size() > prefix_waiters_.size() && draft.budget > 0) {

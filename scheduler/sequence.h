@@ -87,8 +87,9 @@ struct Sequence {
 
   // While running, of a model with state at slots. Checkpoints lie at whole blocks.
   std::optional<CheckpointId> begins_from;  // held until the first row is planned
-  int32_t branch = 0;     // where its prefix leaves those that the cache has; 0: at a checkpoint
-  int32_t copied_at = 0;  // the position at which the state was copied last
+  int32_t branch = 0;       // where its prefix leaves those that the cache has; 0: at a checkpoint
+  int32_t last_branch = 0;  // the one before `branch`: the copy there may still be due
+  int32_t copied_at = 0;    // the position at which the state was copied last
   int32_t anchor_block =
       0;  // blocks before the last checkpoint that is to stay, of those it passed
   // The checkpoint whose row is in flight: whether it is any good is not yet known.
