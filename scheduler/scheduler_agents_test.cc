@@ -278,7 +278,8 @@ TEST(SchedulerAgentsTest, TurnsComputeLittleMoreThanWhatIsNew) {
   const Case cases[] = {
       {"answers come back as they were", {.sends_thoughts = true}, 128, 1.1},
       {"thoughts are left out", {}, 128, 1.1},
-      {"two tenants", {.tenants = 2}, 128, 1.1},
+      // They take a few slots from one another: what was not yet copied is computed again.
+      {"two tenants", {.tenants = 2}, 128, 1.4},
       {"thoughts are left out from a question on",
        {.sends_thoughts = true, .asks_again = 5},
        128,
@@ -302,7 +303,7 @@ TEST(SchedulerAgentsTest, TurnsComputeLittleMoreThanWhatIsNew) {
 // Agents whose tokens do not all fit: sequences are preempted, and all end.
 TEST(SchedulerAgentsTest, AgentsBeyondTheMemoryEnd) {
   const Outcome outcome =
-      Serve({.agents = 16, .at_once = 16, .turns = 4}, WithStates(8, 24, 512, /*blocks=*/500));
+      Serve({.agents = 16, .at_once = 16, .turns = 4}, WithStates(8, 24, 512, /*blocks=*/300));
   EXPECT_EQ(outcome.stats.usage, 0);
   EXPECT_GT(outcome.stats.preemptions, 0);
   EXPECT_LT(outcome.stats.prefill_tokens, outcome.prompts);
