@@ -47,7 +47,7 @@ TEST(SchedulerStatusTest, TellsWhatRunsAndThenWhatWaits) {
 
 // The second prompt is that of the first, which computes it.
 TEST(SchedulerStatusTest, TellsWhatWaitsForAPrefix) {
-  SchedulerOptions options = SmallOptions(2, 8, 0);
+  SchedulerOptions options = SmallOptions(2, 16, 0);
   options.limits.state.groups = {PagedState{}, SlotState{}};
   options.limits.num_blocks = {64, 8};
   options.checkpoint_distance = 8;
@@ -57,7 +57,6 @@ TEST(SchedulerStatusTest, TellsWhatWaitsForAPrefix) {
     request.prompt_hashes = HashPrompt({}, request.prompt, options.limits.block_size());
     ASSERT_TRUE(scheduler->Add(std::move(request)).ok());
   }
-  ASSERT_TRUE(scheduler->Plan(SteadyTime()).has_value());
   ASSERT_TRUE(scheduler->Plan(SteadyTime()).has_value());
 
   const SchedulerStatus status = scheduler->Status(100, 1);
