@@ -20,11 +20,11 @@ std::optional<CheckpointId> CheckpointPool::Find(const BlockHash& hash) const {
   return it == published_.end() ? std::nullopt : std::optional(it->second);
 }
 
-void CheckpointPool::Hold(CheckpointId id, bool for_want) {
+void CheckpointPool::Hold(CheckpointId id, bool tells_use) {
   Place& place = places_[id];
   assert(place.stage == Stage::kPublished);
   place.was_hit = true;
-  if (!for_want) {
+  if (tells_use) {
     CountFate(place.kind, place.hits, /*hit=*/true);
     place.hits = std::min(place.hits + 1, kMostHits);
     if (place.before.has_value()) LeaveBehind(*place.before);
@@ -69,15 +69,16 @@ void CheckpointPool::LeaveBehind(CheckpointId id) {
 
 void CheckpointPool::Remember(const Place& place) {
   if (gone_order_.size() == places_.size()) {
-    const auto it = gone_.find(gone_order_.front());
+    const auto [hash, serial] = gone_order_.front();
     gone_order_.pop_front();
-    if (it != gone_.end()) {
+    const auto it = gone_.find(hash);
+    if (it != gone_.end() && it->second.serial == serial) {  // and did not give way once more
       CountFate(it->second.kind, it->second.hits, /*hit=*/false);
       gone_.erase(it);
     }
   }
-  gone_.insert_or_assign(place.hash, Gone{place.kind, place.hits});
-  gone_order_.push_back(place.hash);
+  gone_.insert_or_assign(place.hash, Gone{place.kind, place.hits, num_evicted_});
+  gone_order_.emplace_back(place.hash, num_evicted_);
 }
 
 void CheckpointPool::CountFate(CheckpointKind kind, int hits, bool hit) {

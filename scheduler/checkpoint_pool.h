@@ -49,9 +49,10 @@ class CheckpointPool {
   std::optional<CheckpointId> Find(const BlockHash& hash) const;
 
   // Holds a published checkpoint for a sequence that is to begin from it: its place keeps its
-  // content until as many calls of Release. `for_want`: of a later one that gave way (CountMissed),
-  // so that it does not count as of use by itself.
-  void Hold(CheckpointId id, bool for_want = false);
+  // content until as many calls of Release. Unless it `tells_use`, it counts neither the
+  // checkpoint as of use nor those around it as left behind: where it stands in for a later one
+  // that gave way (CountMissed), or the sequence is none that a new prompt is like.
+  void Hold(CheckpointId id, bool tells_use = true);
   void Release(CheckpointId id);
 
   // Counts the checkpoint that gave way, if there was one of this prefix not long ago, as of use to
@@ -114,6 +115,7 @@ class CheckpointPool {
   struct Gone {  // one that gave way, of the last as many as there are places
     CheckpointKind kind;
     int hits;
+    int64_t serial;  // how many had given way, with it
   };
 
   Fates& FatesOf(CheckpointKind kind, int hits) {
@@ -145,7 +147,8 @@ class CheckpointPool {
       {Fates{}, Fates{.hit = 0}, Fates{}},
   }};
   absl::flat_hash_map<BlockHash, Gone> gone_;
-  std::deque<BlockHash> gone_order_;  // the oldest first, those too that are no longer in gone_
+  // With their serial numbers, the oldest first, those too that are no longer in gone_.
+  std::deque<std::pair<BlockHash, int64_t>> gone_order_;
   int64_t clock_ = 0;
   int64_t num_evicted_ = 0;
 };

@@ -76,6 +76,22 @@ TEST(CheckpointPoolTest, TheOneThatSavesLeastGivesWay) {
   EXPECT_EQ(pool.num_evicted(), 1);
 }
 
+// Three are remembered. The first one's first time is the fourth last.
+TEST(CheckpointPoolTest, OneThatGaveWayTwiceIsRememberedFromTheLastTimeOn) {
+  CheckpointPool pool(3);
+  Publish(pool, 8, 5000);
+  Publish(pool, 9, 5000);
+  Publish(pool, 1, 10);
+  Publish(pool, 2, 20);
+  EXPECT_TRUE(pool.CountMissed(HashOf(1)));
+  EXPECT_FALSE(pool.CountMissed(HashOf(1)));
+  Publish(pool, 1, 30);
+  Publish(pool, 3, 40);
+  Publish(pool, 4, 50);
+  ASSERT_EQ(pool.num_evicted(), 4);
+  EXPECT_TRUE(pool.CountMissed(HashOf(1)));
+}
+
 TEST(CheckpointPoolTest, OneThatFollowsSavesMoreWithoutTheOneBefore) {
   CheckpointPool pool(3);
   const auto prefix = Publish(pool, 1, 100);

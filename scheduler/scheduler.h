@@ -206,7 +206,9 @@ class Scheduler {
   void Unpark(PromptGroup& group);
   void UnparkReady();
   bool WaitsForGroup(const Sequence& sequence, const Sequence* donor) const;
+  static bool RunsAhead(const Sequence& other, const Sequence& sequence);
   bool WaitsForPrefix(Sequence& sequence);
+  bool WaitsForAnother(Sequence& sequence);
   bool AwaitsStill(const Sequence& sequence) const;
   void UnparkPrefixes();
   std::optional<CachedPrefix> FitBlocks(Sequence& sequence, const Sequence* donor,

@@ -56,13 +56,15 @@ class Server {
  public:
   explicit Server(const SchedulerOptions& options) : scheduler_(*Scheduler::Create(options)) {}
 
-  void Add(SequenceId id, const Text& prompt, int32_t max_tokens, const std::string& salt) {
+  void Add(SequenceId id, const Text& prompt, int32_t max_tokens, uint32_t tenant) {
     const absl::Status status =
         scheduler_->Add({.id = id,
                          .prompt = prompt,
-                         .prompt_hashes = HashPrompt(CacheRoot({"weights", salt}), prompt, kBlock),
+                         .prompt_hashes = HashPrompt(
+                             CacheRoot({"weights", StrCat("tenant", tenant)}), prompt, kBlock),
                          .sampling = std::make_shared<SamplingParams>(SamplingParams{.seed = id}),
                          .stop = {.max_tokens = max_tokens, .stop_token_ids = {}},
+                         .tenant = {.id = tenant},
                          .first_mask = nullptr,
                          .arrival = kNow});
     EXPECT_TRUE(status.ok()) << status;
@@ -119,7 +121,7 @@ class Agent {
     said_.push_back({kUser, Words(load.question, 1'000 + number), {}});
   }
 
-  std::string salt() const { return StrCat("tenant", number_ % load_.tenants); }
+  uint32_t tenant() const { return number_ % load_.tenants; }
   int turn() const { return turn_; }
   int32_t max_tokens() const { return load_.thought + load_.reply + 2; }
 
@@ -200,14 +202,15 @@ Outcome Serve(const Load& load, const SchedulerOptions& options) {
     const Agent& agent = agents[number];
     const SequenceId id = agent.turn() * 1'000 + number + 1;
     const Text prompt = agent.Prompt();
-    std::vector<Text>& before = had[agent.turn() == 0 ? agent.salt() : StrCat(number)];
+    std::vector<Text>& before =
+        had[agent.turn() == 0 ? StrCat("tenant", agent.tenant()) : StrCat(number)];
     size_t common = 0;
     for (const Text& text : before) common = std::max(common, CommonPrefix(prompt, text));
     outcome.fresh += static_cast<int64_t>(prompt.size() - std::min(common, prompt.size() - 1));
     outcome.prompts += static_cast<int64_t>(prompt.size());
     if (agent.turn() == 0) before.push_back(prompt);
     prompts[id] = prompt;
-    server.Add(id, prompt, agent.max_tokens(), agent.salt());
+    server.Add(id, prompt, agent.max_tokens(), agent.tenant());
   };
   for (int i = 0; i < load.agents; ++i) agents.emplace_back(load, i);
   int begun = 0;
@@ -275,7 +278,8 @@ TEST(SchedulerAgentsTest, TurnsComputeLittleMoreThanWhatIsNew) {
   const Case cases[] = {
       {"answers come back as they were", {.sends_thoughts = true}, 128, 1.1},
       {"thoughts are left out", {}, 128, 1.1},
-      {"two tenants", {.tenants = 2}, 128, 1.1},
+      // They take a few slots from one another: what was not yet copied is computed again.
+      {"two tenants", {.tenants = 2}, 128, 1.4},
       {"thoughts are left out from a question on",
        {.sends_thoughts = true, .asks_again = 5},
        128,
@@ -299,8 +303,9 @@ TEST(SchedulerAgentsTest, TurnsComputeLittleMoreThanWhatIsNew) {
 // Agents whose tokens do not all fit: sequences are preempted, and all end.
 TEST(SchedulerAgentsTest, AgentsBeyondTheMemoryEnd) {
   const Outcome outcome =
-      Serve({.agents = 16, .at_once = 16, .turns = 4}, WithStates(8, 24, 512, /*blocks=*/700));
+      Serve({.agents = 16, .at_once = 16, .turns = 4}, WithStates(8, 24, 512, /*blocks=*/300));
   EXPECT_EQ(outcome.stats.usage, 0);
+  EXPECT_GT(outcome.stats.preemptions, 0);
   EXPECT_LT(outcome.stats.prefill_tokens, outcome.prompts);
 }
 

@@ -10,6 +10,13 @@
 #include "scheduler/scheduler_draft.h"
 
 namespace millrace {
+namespace {
+
+// How often a sequence waits for a checkpoint before it is admitted. The one that was to make it
+// may end before, or find no place for it; prompts would else run one after the other.
+constexpr int32_t kMostPrefixWaits = 2;
+
+}  // namespace
 
 // Returns where the state before the answer is copied: the last whole block, but half a block
 // before the prompt's end, since its last tokens open the answer, and the next turn of a chat may
@@ -52,6 +59,7 @@ int32_t Scheduler::NextCopy(const Sequence& sequence, int32_t computed, int32_t 
   };
   consider(PromptCheckpoint(sequence));
   consider(sequence.branch);
+  consider(sequence.last_branch);
   // Not shortly before the end, where there is one in any case.
   const int32_t last = std::min(next, sequence.prefill_end - options_.checkpoint_distance / 2);
   for (int32_t position = NextDistance(0); position < last; position = NextDistance(position)) {
@@ -90,49 +98,80 @@ void Scheduler::BeginAt(const CachedPrefix& prefix, Sequence& sequence) {
   sequence.anchor_block = blocks;
   sequence.branch = replayed > 1 ? prefix.matched * options_.limits.block_size() : 0;
   counters_.replayed_tokens += replayed * options_.limits.block_size();
+  // Choices of a prompt, and sequences that were preempted, tell nothing of what prompts begin
+  // with.
+  bool tells_use = !BeginsFromGroup(sequence) && !sequence.cached_tokens.has_value();
   // The last one that gave way of those it would have begun from.
-  int32_t gone = prefix.matched;
-  while (gone > blocks && !checkpoints_.CountMissed(sequence.hashes.blocks[gone - 1])) --gone;
+  for (int32_t gone = prefix.matched; tells_use && gone > blocks; --gone) {
+    tells_use = !checkpoints_.CountMissed(sequence.hashes.blocks[gone - 1]);
+  }
   if (!prefix.checkpoint.has_value()) return;
-  checkpoints_.Hold(*prefix.checkpoint, /*for_want=*/gone > blocks);
+  checkpoints_.Hold(*prefix.checkpoint, tells_use);
   sequence.begins_from = prefix.checkpoint;
   ++counters_.checkpoint_hits;
 }
 
+// Returns whether plans have the running sequence's rows before those of one that waits, as far as
+// is known by now: who waits for it is then not held up by a tenant that was served more.
+bool Scheduler::RunsAhead(const Sequence& other, const Sequence& sequence) {
+  if (!RanksBefore()(&other, &sequence)) return false;
+  if (other.priority < sequence.priority || other.tenant == sequence.tenant) return true;
+  return !other.tenant->over_share && !FairQueue::GoesBefore(*sequence.tenant, *other.tenant);
+}
+
 // Takes a sequence out of the queue until there is a checkpoint where its prompt leaves that of a
-// running one that ranks before it and has not come so far, which then makes one there. So one
+// running one that goes before it and has not come so far, which then makes one there. So one
 // alone computes a long beginning of many prompts that come together. Returns false, and has no
 // effect, where that saves little, or no such checkpoint will be made.
 bool Scheduler::WaitsForPrefix(Sequence& sequence) {
   const bool has_choices = sequence.group != nullptr && sequence.group->members.size() > 1;
   if (checkpoints_.size() == 0 || has_choices || sequence.scoring()) return false;
+  if (sequence.prefix_waits == kMostPrefixWaits) return false;
   const int32_t block_size = options_.limits.block_size();
   const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
+  const size_t most_cached = MostCached(sequence);
   Sequence* before = nullptr;
   int32_t most = 0;
   for (Sequence* const other : running_) {
-    if (other->decoding() || !RanksBefore()(other, &sequence)) continue;
-    const auto end = hashes.begin() + MostCached(sequence);
+    if (other->decoding() || !RunsAhead(*other, sequence)) continue;
     const auto& others = other->hashes.blocks;
-    const auto blocks = static_cast<int32_t>(
-        std::mismatch(hashes.begin(), end, others.begin(), others.end()).first - hashes.begin());
+    const size_t end = std::min(most_cached, others.size());
+    if (static_cast<size_t>(most) >= end || hashes[most] != others[most]) continue;
+    // A block's hash is that of all blocks before it, too.
+    const auto parts = std::partition_point(
+        hashes.begin() + most, hashes.begin() + end,
+        [&](const BlockHash& hash) { return hash == others[&hash - hashes.data()]; });
+    const auto blocks = static_cast<int32_t>(parts - hashes.begin());
     const int32_t position = blocks * block_size;
     const bool is_free = other->branch <= other->computed || other->branch == position;
-    if (blocks > most && position >= other->computed && is_free) {
+    if (position >= other->computed && is_free) {
       most = blocks;
       before = other;
     }
   }
-  const int32_t least = options_.checkpoint_distance / 4;
+  const int32_t least = std::max(options_.checkpoint_distance / 4, block_size);
   if (most * block_size < least) return false;
   const int32_t begin = FindPrefix(sequence, /*donor=*/nullptr).tables.length() * block_size;
   if (most * block_size - begin < least) return false;
-  before->branch = most * block_size;
+  if (const int32_t branch = most * block_size; branch != before->branch) {
+    before->last_branch = std::exchange(before->branch, branch);
+  }
+  ++sequence.prefix_waits;
   sequence.awaited = before->id;
   sequence.awaited_blocks = most;
   waiting_.Erase(sequence);
   prefix_waiters_.push_back(&sequence);
   return true;
+}
+
+// Takes a sequence out of the queue while another one computes what it begins with. Returns false,
+// and has no effect, if there is none. Of those that wait for a prefix, each leaves a slot free.
+bool Scheduler::WaitsForAnother(Sequence& sequence) {
+  if (WaitsForGroup(sequence, FindDonor(sequence))) {
+    Park(sequence);
+    return true;
+  }
+  return free_slots_.size() > prefix_waiters_.size() && WaitsForPrefix(sequence);
 }
 
 // The copy is made by the row behind it, of which a whole block or a token tells that it is
@@ -260,6 +299,7 @@ void Scheduler::ForgetCheckpoints(Sequence& sequence) {
   sequence.unconfirmed.reset();
   sequence.rolling.reset();
   sequence.branch = 0;
+  sequence.last_branch = 0;
   sequence.copied_at = 0;
   sequence.anchor_block = 0;
 }

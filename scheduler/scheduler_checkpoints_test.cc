@@ -91,6 +91,86 @@ step                          | +B[0,8) -> no events
 )");
 }
 
+// A's row was cut at 24, where B waits. The next plan copies the state there, though C, which waits
+// at 40, has come.
+TEST(SchedulerCheckpointsTest, ACheckpointThatIsDueIsNotForgottenForALaterOne) {
+  EXPECT_TRANSCRIPT(WithStates(3, 64, 8, /*distance=*/16), R"(
+add A prompt=60 same=40 max=1 | ok
+add B prompt=60 same=24 max=1 | ok
+step                          | +A[0,16) -> no events
+add C prompt=60 same=40 max=1 | ok
+step                          | A[16,24), A>s0 -> no events
+step                          | A[24,32), A>s1 -> no events
+step                          | A[32,40), +B[24,32), s1>B, A>s2 -> no events
+step                          | A[40,48), B[32,48), A>s3, B>s4 -> no events
+step                          | A[48,56), B[48,56), +C[40,48), s3>C, A>s5, B>s6 -> no events
+)");
+}
+
+// Beside another tenant, prompts are admitted before rows are planned: that A's state is to be
+// copied where its rows have come, for B, is known in time.
+TEST(SchedulerCheckpointsTest, APromptOfATenantWaitsForACopyOfThisStep) {
+  EXPECT_TRANSCRIPT(WithStates(4, 25, 8, /*distance=*/32), R"(
+add X prompt=3 max=20 tenant=2         | ok
+step                                   | +X[0,3)* -> X +1
+add A prompt=60 same=24 max=1 tenant=1 | ok
+step                                   | X[3,4)*, +A[0,24) -> X +1
+add B prompt=60 same=24 max=1 tenant=1 | ok
+step                                   | X[4,5)*, A[24,32), X>s0, A>s1 -> X +1
+step                                   | X[5,6)*, A[32,56), A>s2 -> X +1
+step                                   | X[6,7)*, A[56,60)*, +B[24,32), s1>B, A>s3 -> X +1, A +1 length (60 in, 0 cached, 1 out)
+)");
+}
+
+// D is a choice of C's prompt, and comes up when B has begun to wait for A.
+TEST(SchedulerCheckpointsTest, AChoiceWaitsBehindAPromptThatWaits) {
+  EXPECT_TRANSCRIPT(WithStates(8, 64, 8, /*distance=*/16), R"(
+add X prompt=3 max=20 tenant=2         | ok
+add A prompt=60 same=24 max=1 tenant=1 | ok
+add C prompt=60 max=1 tenant=1         | ok
+step                                   | +X[0,3)*, +A[0,16), +C[0,16) -> X +1
+add B prompt=60 same=24 max=1 tenant=1 | ok
+add D prompt=60 max=1 of=C tenant=1    | ok
+step                                   | X[3,4)*, A[16,24), C[16,32), A>s0, C>s1 -> X +1
+)");
+}
+
+// B's tenant was served less than A's, whose rows come behind.
+TEST(SchedulerCheckpointsTest, APromptDoesNotWaitForATenantThatWasServedMore) {
+  EXPECT_TRANSCRIPT(WithStates(3, 64, 8, /*distance=*/8), R"(
+add A prompt=40 same=24 max=1 tenant=1 | ok
+step                                   | +A[0,8) -> no events
+add B prompt=40 same=24 max=1 tenant=2 | ok
+step                                   | A[8,16), +B[0,8), A>s0 -> no events
+)");
+}
+
+TEST(SchedulerCheckpointsTest, PromptsThatShareNothingDoNotWait) {
+  EXPECT_TRANSCRIPT(WithStates(2, 64, 8, /*distance=*/1), R"(
+add A prompt=20 max=1 | ok
+add B prompt=20 max=1 | ok
+step                  | +A[0,4), +B[0,4) -> no events
+)");
+}
+
+// The only place has a checkpoint of more worth: A's and B's copies find none. C and D have waited
+// for both, and go on together.
+TEST(SchedulerCheckpointsTest, PromptsWaitTwiceAtTheMost) {
+  EXPECT_TRANSCRIPT(WithStates(5, 64, 1, /*distance=*/16), R"(
+add X prompt=60 max=1         | ok
+run 9                         | nothing -> nothing in flight
+add A prompt=30 same=16 max=9 | ok
+add B prompt=30 same=16 max=9 | ok
+add C prompt=30 same=16 max=9 | ok
+add D prompt=30 same=16 max=9 | ok
+step                          | +A[0,16) -> no events
+step                          | A[16,28) -> no events
+step                          | A[28,30)*, +B[0,16) -> A +1
+step                          | A[30,31)*, B[16,28) -> A +1
+step                          | A[31,32)*, B[28,30)*, +C[0,16), +D[0,16), B>s0 -> A +1, B +1
+)");
+}
+
 TEST(SchedulerCheckpointsTest, ALongPromptGetsMoreAtGrowingDistances) {
   EXPECT_TRANSCRIPT(WithStates(1, 64, 8, /*distance=*/8), R"(
 add A prompt=60 max=1 | ok

@@ -37,12 +37,12 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   draft.step.work = {};
   draft.step.planned = now;
 
-  FindStatesToCopy(draft);
   ReleaseBehindWindows();
   UnparkReady();
   UnparkPrefixes();
   RankTenants();
   AdmitWithinShares(draft);
+  FindStatesToCopy(draft);  // those too that a prompt has just begun to wait for
   BeginBudget(draft);
   PlanRunning(draft);
   waiting_.Settle();
@@ -99,7 +99,8 @@ void Scheduler::BeginBudget(Draft& draft) {
   draft.decodes_ahead = rows;
   draft.blocks_ahead = blocks;
   const int32_t most = draft.budget - rows;
-  size_t slots = free_slots_.size();
+  // Those that wait for a prefix leave slots free for when they return.
+  size_t slots = free_slots_.size() - std::min(free_slots_.size(), prefix_waiters_.size());
   waiting_.ForEach([&](const Sequence& sequence) {
     if (slots == 0 || prompt_tokens >= most) return false;
     --slots;
@@ -232,11 +233,7 @@ void Scheduler::Admit(Draft& draft) {
     Sequence& sequence = waiting_.first();
     if (!sequence.can_start()) return;
     const Sequence* const donor = FindDonor(sequence);
-    if (WaitsForGroup(sequence, donor)) {
-      Park(sequence);
-      continue;
-    }
-    if (WaitsForPrefix(sequence)) continue;
+    if (WaitsForAnother(sequence)) continue;
     const bool whole = options_.limits.whole_sequences();
     if (whole && sequence.num_ready() > draft.budget) return;
     const std::optional<CachedPrefix> prefix = FitBlocks(sequence, donor, draft.reserved);
@@ -350,6 +347,7 @@ void Scheduler::TakeSlot(Sequence& sequence, const CachedPrefix& prefix, bool sh
       sequence.blocks_committed * options_.limits.block_size() + prefix.partial_positions;
   if (sequence.group != nullptr) sequence.group->running.push_back(&sequence);
   sequence.prefill_end = static_cast<int32_t>(sequence.tokens.size());
+  sequence.prefix_waits = 0;
   sequence.blocks_missing.clear();
   if (!sequence.cached_tokens) {
     sequence.cached_tokens = of_group ? 0 : sequence.computed;

@@ -223,6 +223,7 @@ class ScriptRunner {
     request.stop.max_tokens = number("max");
     if (arguments.contains("stop")) request.stop.stop_token_ids = {number("stop")};
     request.priority = number("prio");
+    request.tenant.id = static_cast<uint32_t>(number("tenant"));
     request.score_prompt = arguments.contains("score");
     request.arrival = now_;
     const absl::Status status = scheduler_->Add(std::move(request));

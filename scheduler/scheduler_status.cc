@@ -34,6 +34,10 @@ SchedulerStatus Scheduler::Status(size_t most_sequences, int32_t most_cells) con
     status.sequences.push_back(StatusOf(sequence));
     return true;
   });
+  for (const Sequence* sequence : prefix_waiters_) {
+    if (status.sequences.size() == most_sequences) break;
+    status.sequences.push_back(StatusOf(*sequence));
+  }
   const BlockPool& pool = pools_.main();
   const int32_t blocks = pool.num_held() + pool.num_available();
   status.cells.resize(std::min(blocks, most_cells));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "scheduler/block_hash.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/scheduler_script_test_util.h"
 
@@ -42,6 +43,28 @@ TEST(SchedulerStatusTest, TellsWhatRunsAndThenWhatWaits) {
   EXPECT_EQ(status.sequences[2].priority, 7);
   EXPECT_EQ(scheduler->Status(2, 1).sequences.size(), 2u);
   EXPECT_TRUE(scheduler->Status(0, 1).sequences.empty());
+}
+
+// The second prompt is that of the first, which computes it.
+TEST(SchedulerStatusTest, TellsWhatWaitsForAPrefix) {
+  SchedulerOptions options = SmallOptions(2, 16, 0);
+  options.limits.state.groups = {PagedState{}, SlotState{}};
+  options.limits.num_blocks = {64, 8};
+  options.checkpoint_distance = 8;
+  auto scheduler = *Scheduler::Create(options);
+  for (const SequenceId id : {1, 2}) {
+    SequenceRequest request = Request(id, 40, 1);
+    request.prompt_hashes = HashPrompt({}, request.prompt, options.limits.block_size());
+    ASSERT_TRUE(scheduler->Add(std::move(request)).ok());
+  }
+  ASSERT_TRUE(scheduler->Plan(SteadyTime()).has_value());
+
+  const SchedulerStatus status = scheduler->Status(100, 1);
+  EXPECT_EQ(scheduler->stats().num_waiting, 1);
+  ASSERT_EQ(status.sequences.size(), 2u);
+  EXPECT_EQ(status.sequences[1].id, 2u);
+  EXPECT_FALSE(status.sequences[1].running);
+  EXPECT_EQ(scheduler->Status(1, 1).sequences.size(), 1u);
 }
 
 TEST(SchedulerStatusTest, CellsHoldEveryBlockOnce) {

@@ -62,11 +62,8 @@ void Scheduler::AdmitWithinShares(Draft& draft) {
 // row in a step cannot be preempted in it. Returns it, and the prefix that it begins with, if there
 // is room for it within that share, else null.
 Sequence* Scheduler::MakeRoom(Draft& draft, BlockCounts& reserved, CachedPrefix& prefix) {
-  while (!waiting_.empty() && WaitsForGroup(waiting_.first(), FindDonor(waiting_.first()))) {
-    Park(waiting_.first());
-  }
-  while (!waiting_.empty() && free_slots_.size() > prefix_waiters_.size() &&
-         WaitsForPrefix(waiting_.first())) {
+  while (!waiting_.empty()) {
+    if (!WaitsForAnother(waiting_.first())) break;
   }
   if (waiting_.empty()) return nullptr;
   Sequence& sequence = waiting_.first();

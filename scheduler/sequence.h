@@ -87,8 +87,9 @@ struct Sequence {
 
   // While running, of a model with state at slots. Checkpoints lie at whole blocks.
   std::optional<CheckpointId> begins_from;  // held until the first row is planned
-  int32_t branch = 0;     // where its prefix leaves those that the cache has; 0: at a checkpoint
-  int32_t copied_at = 0;  // the position at which the state was copied last
+  int32_t branch = 0;       // where its prefix leaves those that the cache has; 0: at a checkpoint
+  int32_t last_branch = 0;  // the one before `branch`: the copy there may still be due
+  int32_t copied_at = 0;    // the position at which the state was copied last
   int32_t anchor_block =
       0;  // blocks before the last checkpoint that is to stay, of those it passed
   // The checkpoint whose row is in flight: whether it is any good is not yet known.
@@ -101,10 +102,11 @@ struct Sequence {
   BlockCounts blocks_missing;  // empty: there was none
   int32_t blocks_found = 0;
   bool parked = false;  // in group->parked
-  // The running sequence of whose prompt it awaits a checkpoint behind so many blocks, which both
-  // begin with. Not 0: it is in Scheduler::prefix_waiters_.
+  // It awaits a checkpoint behind so many blocks, with which its prompt and that of the running
+  // sequence `awaited` begin. Not 0: it is in Scheduler::prefix_waiters_.
   int32_t awaited_blocks = 0;
-  uint64_t awaited = 0;
+  SequenceId awaited = 0;
+  int32_t prefix_waits = 0;  // how often it did so since it had a slot
 
   bool scoring() const { return scored < prompt_size - 1; }
   bool decoding() const { return computed >= prefill_end; }
