@@ -255,7 +255,8 @@ absl::Status PlaceWeights(Loading& loading) {
     MILLRACE_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanOf(loading, *m.model, placer));
     m.kv = DescribeKv(config, *m.model, device, loading.limits.max_model_len);
     if (rank == 0) loading.limits.state = m.kv.state.layout;
-    MILLRACE_RETURN_IF_ERROR(CheckMemory(device, plan, loading.sharers()));
+    MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
+    MILLRACE_RETURN_IF_ERROR(CheckMemory(device, memory, plan, loading.sharers()));
     targets.push_back({&placer, m.planner.get(), m.device.index});
   }
   MILLRACE_ASSIGN_OR_RETURN(std::vector<CudaWeights> weights,

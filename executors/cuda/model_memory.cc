@@ -114,7 +114,8 @@ AttentionSizes AttentionSizesOf(const Model& model, const ModelConfig& config,
   return sizes;
 }
 
-// Refuses a division of `bytes` that has no blocks but those of padding.
+// Refuses a division of `bytes`, which are beside checkpoints, that has no blocks but those of
+// padding.
 absl::Status CheckBlocks(const CudaSpec& device, int64_t bytes, const StateLayout& layout,
                          absl::Span<const int32_t> blocks) {
   if (blocks[0] >= 1) return absl::OkStatus();  // or no group has any
@@ -122,10 +123,14 @@ absl::Status CheckBlocks(const CudaSpec& device, int64_t bytes, const StateLayou
                                  ? StrCat(", and ", device.max_num_seqs + 1, " states of ",
                                           layout.SlotBytes(), " (max_num_seqs, and one)")
                                  : "";
+  const std::string checkpoints =
+      layout.has_slots()
+          ? StrCat(", beside ", device.state_cache_memory, " for checkpoints (state_cache_memory)")
+          : "";
   return absl::InvalidArgumentError(
       StrCat(device.kv_cache_memory == 0
                  ? StrCat("gpu_memory_utilization is ", device.gpu_memory_utilization,
-                          ", which leaves ", bytes, " bytes for the KV cache")
+                          ", which leaves ", bytes, " bytes for the KV cache", checkpoints)
                  : StrCat("kv_cache_memory is ", bytes, " bytes"),
              ", needed: at least two blocks of ", BytesOfABlockEach(layout), states));
 }
@@ -361,23 +366,25 @@ absl::StatusOr<MemoryPlan> PlanRank(const RankToPlan& rank) {
   return plan;
 }
 
-absl::Status CheckMemory(const CudaSpec& device, const MemoryPlan& of_rank, int sharers) {
-  MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
+absl::Status CheckMemory(const CudaSpec& device, const MemoryUse& memory, const MemoryPlan& of_rank,
+                         int sharers) {
   const bool is_share = device.kv_cache_memory == 0;
-  const size_t cache = sharers * ((is_share ? of_rank.LeastStateBytes() : device.kv_cache_memory) +
-                                  of_rank.use.checkpoint_bytes);
+  const size_t cache = sharers * (is_share ? of_rank.LeastStateBytes() : device.kv_cache_memory);
+  const size_t checkpoints = sharers * of_rank.use.checkpoint_bytes;
   const size_t weights = sharers * of_rank.weights;
   const size_t activations = sharers * of_rank.activations;
   const size_t workspaces = sharers * of_rank.workspaces;
   const size_t graphs = sharers * of_rank.graphs;
   const size_t kept_free = KeptFree(device, memory);
-  const size_t needed = weights + activations + workspaces + graphs + cache;
+  const size_t needed = weights + activations + workspaces + graphs + cache + checkpoints;
   if (needed + kept_free <= memory.free) return absl::OkStatus();
   return absl::ResourceExhaustedError(StrCat(
       "the model needs ", needed / kMiB, " MiB of the GPU's memory: weights ", weights / kMiB,
       ", activations ", activations / kMiB, ", workspaces ", workspaces / kMiB, ", graphs ",
       graphs / kMiB, is_share ? ", KV cache at least " : ", KV cache (kv_cache_memory) ",
-      cache / kMiB, "; ", memory.free / kMiB, " MiB of ", memory.total / kMiB, " are free",
+      cache / kMiB,
+      checkpoints > 0 ? StrCat(", checkpoints (state_cache_memory) ", checkpoints / kMiB) : "",
+      "; ", memory.free / kMiB, " MiB of ", memory.total / kMiB, " are free",
       is_share ? StrCat(", and gpu_memory_utilization ", device.gpu_memory_utilization, " leaves ",
                         kept_free / kMiB, " of them alone")
                : ""));

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "executors/cuda/cuda_model.h"
+#include "executors/cuda/device/device.h"
 #include "executors/cuda/weights/weights.h"
 #include "executors/models/memory_plan.h"
 
@@ -63,9 +64,10 @@ struct RankToPlan {
 // Returns the memory of the rank, by dry runs. Touches no device.
 absl::StatusOr<MemoryPlan> PlanRank(const RankToPlan& rank);
 
-// Refuses, before anything is read, ranks that do not fit the current device, which `sharers` ranks
-// share: ResourceExhausted, with the numbers.
-absl::Status CheckMemory(const CudaSpec& device, const MemoryPlan& of_rank, int sharers);
+// Refuses, before anything is read, ranks that do not fit the memory of a device, which `sharers`
+// ranks share: ResourceExhausted, with the numbers.
+absl::Status CheckMemory(const CudaSpec& device, const MemoryUse& memory, const MemoryPlan& of_rank,
+                         int sharers);
 
 // Returns the bytes of a rank's captured steps and of loaded kernels: an estimate, which grows with
 // layers and sizes.

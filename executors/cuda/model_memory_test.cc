@@ -73,6 +73,13 @@ TEST(CudaMemoryPlanTest, StatesAreCounted) {
     EXPECT_THAT(plan->num_blocks, ElementsAre(100, 7));
     EXPECT_EQ(plan->StateBytes(), device.kv_cache_memory + device.state_cache_memory);
     EXPECT_EQ(plan->GroupBytes(1), (slots + 7) * plan->state.SlotBytes());
+    // A GPU with too little for them is refused with what each setting takes.
+    const absl::Status refused = CheckMemory(device, {.free = 0, .total = 0}, *plan, 2);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr(StrCat("KV cache (kv_cache_memory) ", 2 * device.kv_cache_memory >> 20,
+                                 ", checkpoints (state_cache_memory) ",
+                                 2 * device.state_cache_memory >> 20, "; 0 MiB of 0 are free")));
   }
 }
 

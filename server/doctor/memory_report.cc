@@ -34,6 +34,8 @@ constexpr std::string_view kCheckpoints = "checkpoints of states";
 // Checkpoints for each sequence that runs, where no setting sizes them: of a turn before it, of its
 // prompt, of its answer, and of what it shares with others.
 constexpr int64_t kCheckpointsEach = 4;
+// A cache that neither a setting nor a known memory sizes.
+constexpr int64_t kUnplannedCache = int64_t{1} << 30;
 
 void Add(MemoryReport& report, std::string name, uint64_t bytes, std::string note) {
   report.parts.push_back({std::move(name), bytes, std::move(note)});
@@ -148,22 +150,30 @@ absl::StatusOr<MemoryReport> ReportCpu(const Settings& settings, const OpenedMod
   return report;
 }
 
+// Returns the bytes of the GPU that --gpu-memory-utilization leaves to this process.
+uint64_t ShareOfGpu(const Settings& settings, const GpuFacts& gpu) {
+  const auto share =
+      static_cast<uint64_t>(settings.gpu_memory_utilization * static_cast<double>(gpu.total));
+  return share - std::min(share, gpu.total - gpu.free);
+}
+
 // Sets the share of a GPU that this process may have, where that is known.
 void SetAvailableOnGpu(const Settings& settings, MemoryReport& report) {
-  const absl::StatusOr<DriverFacts> driver = ReadDriver();
   if (settings.gpu_memory > 0) {
     report.available = static_cast<uint64_t>(settings.gpu_memory_utilization *
                                              static_cast<double>(settings.gpu_memory));
     report.available_note = "of --gpu-memory (--gpu-memory-utilization)";
-  } else if (driver.ok() && !driver->gpus.empty()) {
-    const size_t index = settings.devices.empty() ? 0 : settings.devices[0];
-    const GpuFacts& gpu = driver->gpus[std::min(index, driver->gpus.size() - 1)];
-    const auto share =
-        static_cast<uint64_t>(settings.gpu_memory_utilization * static_cast<double>(gpu.total));
-    const uint64_t others = gpu.total - gpu.free;
-    report.available = share - std::min(share, others);
+  } else if (const absl::StatusOr<DriverFacts> driver = ReadDriver();
+             driver.ok() && !driver->gpus.empty()) {
+    const GpuFacts& gpu = LeastGpu(settings, driver->gpus);
+    report.available = ShareOfGpu(settings, gpu);
     report.available_note = StrCat("of ", gpu.name, " (--gpu-memory-utilization)");
   }
+}
+
+// Returns how many ranks share a GPU.
+int Sharers(const Settings& settings) {
+  return settings.virtual_ranks ? settings.tensor_parallel_size / settings.nnodes : 1;
 }
 
 absl::StatusOr<MemoryReport> ReportCuda(const Settings& settings, const OpenedModel& model) {
@@ -176,14 +186,19 @@ absl::StatusOr<MemoryReport> ReportCuda(const Settings& settings, const OpenedMo
   SetAvailableOnGpu(settings, report);
   const uint64_t available = report.available.value_or(0);
   const auto left = static_cast<int64_t>(available - std::min(available, report.total));
-  int64_t cache = settings.kv_cache_memory;
+  // Settings size the caches of a rank, the plan those of all that share the GPU.
+  int64_t cache = settings.kv_cache_memory * Sharers(settings);
   if (cache == 0 && left > 0 && settings.nnodes == 1) {
-    const int32_t sequences = SequencesWithStates(plan.state, left / 2, plan.use.max_num_seqs);
+    const int64_t beside = left - std::min(left, plan.use.checkpoint_bytes);
+    const int32_t sequences = SequencesWithStates(plan.state, beside / 2, plan.use.max_num_seqs);
     if (sequences < plan.use.max_num_seqs) report.max_num_seqs = sequences;
     plan.use.max_num_seqs = sequences;
   }
-  if (settings.prefix_caching && settings.state_cache_memory == 0) {
-    plan.use.checkpoint_bytes = std::min((left - std::min(left, cache)) / 4, MostCheckpoints(plan));
+  if (settings.prefix_caching && settings.state_cache_memory == 0 && plan.state.has_slots()) {
+    plan.use.checkpoint_bytes =
+        report.available.has_value()
+            ? std::min((left - std::min(left, cache)) / 4, MostCheckpoints(plan))
+            : kUnplannedCache * Sharers(settings);
   }
   // Without a block the model cannot run, and the report must not fit.
   if (cache == 0) cache = std::max(plan.LeastStateBytes(), left - plan.use.checkpoint_bytes);
@@ -206,6 +221,19 @@ int32_t SequencesWithStates(const StateLayout& state, int64_t bytes, int32_t mos
   const int64_t each = state.SlotBytes();
   if (each == 0) return most;
   return static_cast<int32_t>(std::clamp<int64_t>(bytes / each, 1, most));
+}
+
+const GpuFacts& LeastGpu(const Settings& settings, absl::Span<const GpuFacts> gpus) {
+  const size_t ranks = settings.bench_lone_rank
+                           ? 1
+                           : settings.tensor_parallel_size / settings.nnodes / Sharers(settings);
+  const GpuFacts* least = nullptr;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const size_t index = rank < settings.devices.size() ? settings.devices[rank] : rank;
+    const GpuFacts& gpu = gpus[std::min(index, gpus.size() - 1)];
+    if (least == nullptr || ShareOfGpu(settings, gpu) < ShareOfGpu(settings, *least)) least = &gpu;
+  }
+  return *least;
 }
 
 absl::StatusOr<MemoryReport> ReportMemory(const Settings& settings, const std::string& path) {
@@ -237,7 +265,8 @@ void SizeCaches(const std::string& path, Settings& settings) {
   if (!sizes_kv && !HasRecurrentLayers(settings, path)) return;
   const absl::StatusOr<MemoryReport> report = ReportMemory(settings, path);
   if (!report.ok()) {  // who loads the model says why
-    if (sizes_kv) settings.kv_cache_memory = int64_t{1} << 30;
+    if (sizes_kv) settings.kv_cache_memory = kUnplannedCache;
+    if (sizes_checkpoints) settings.state_cache_memory = kUnplannedCache;
     return;
   }
   int64_t kv = 0;
@@ -251,7 +280,7 @@ void SizeCaches(const std::string& path, Settings& settings) {
   }
   if (sizes_kv) settings.kv_cache_memory = kv;
   if (report->max_num_seqs.has_value()) settings.max_num_seqs = *report->max_num_seqs;
-  if (sizes_checkpoints) settings.state_cache_memory = checkpoints;
+  if (sizes_checkpoints) settings.state_cache_memory = checkpoints / Sharers(settings);
 }
 
 std::string Mebibytes(uint64_t bytes) {

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "config/settings.h"
 #include "plan/state_layout.h"
+#include "server/doctor/gpu_driver.h"
 #include "server/doctor/machine_memory.h"
 
 namespace millrace {
@@ -43,6 +45,10 @@ absl::StatusOr<MemoryReport> ReportMemory(const Settings& settings, const std::s
 // least one, and at most `most`.
 int32_t SequencesWithStates(const StateLayout& state, int64_t bytes, int32_t most);
 
+// Returns that of the GPUs, at least one, which leaves a rank of this host the least memory. Ranks
+// are on settings.devices, or on the first GPUs; one that is not there counts as the last.
+const GpuFacts& LeastGpu(const Settings& settings, absl::Span<const GpuFacts> gpus);
+
 // Sets settings.kv_cache_memory and state_cache_memory to what the report has, where they are 0 and
 // the model at `path` runs on the CPU. The first: half of the memory that is free beside the rest,
 // but no more than max_num_seqs sequences of full length take; where nothing can be planned, 1 GiB.
@@ -50,8 +56,8 @@ int32_t SequencesWithStates(const StateLayout& state, int64_t bytes, int32_t mos
 // settings.max_num_seqs is lowered.
 // The second: half of what is left then, but no more than four checkpoints for each sequence take;
 // 0 without recurrent layers. Of a model on one host's GPUs, whose executor takes what is left for
-// the KV cache, the states get at most a half of that, likewise, and checkpoints a quarter; nothing
-// is set where the GPU's memory is not known.
+// the KV cache, the states get at most a half of that, likewise, and checkpoints a quarter,
+// divided among ranks that share a GPU; where the GPU's memory is not known, 1 GiB a rank.
 void SizeCaches(const std::string& path, Settings& settings);
 
 // Returns the report as a table, and a line that says whether the machine has as much.
