@@ -142,8 +142,8 @@ TEST_F(CudaRanksTest, FamiliesAreWhatOneRankMakesOfThem) {
 
 // Of recurrent layers each rank has states of its own, and some ranks of four have none.
 TEST_F(CudaRanksTest, NothingChangesStates) {
-  for (const char* const name : {"qwen3_5", "qwen3_5_tied", "qwen3_5_moe", "lfm2", "lfm2moe",
-                                 "granitehybrid", "granitehybrid_dense"}) {
+  for (const char* const name :
+       {"qwen3_5", "qwen3_5_tied", "qwen3_5_moe", "lfm2", "lfm2moe", "granitehybrid_dense"}) {
     FamilyTwin twin = FamilyTwinOf(name);
     twin.config = Widened(twin.config);
     const std::string path = Write(twin);
