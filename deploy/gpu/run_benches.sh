@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every benchmark of the bundle on this machine's GPU: the kernels' programs, then `millraced bench` on the shape of
 # Llama-3-8B with dummy weights: FP8 and BF16, each exact and not, FP8 with static scales, with cuBLASLt or portable kernels alone,
-# and without graphs; then on that of Llama-3-70B in FP8; then what one GPU shows of several ranks; then a sweep of loads.
+# and without graphs; then on those of Llama-3-70B and of Qwen3.5 in FP8; then what one GPU shows of several ranks; then a sweep of loads.
 #   run_benches.sh [NAME ...]
 # NAME: only programs whose name holds one of these; `engine` is `millraced bench`, `ranks` that of ranks, `sweep` the loads. Logs, tables and
 # JSON: $OUT/run_benches.tar.gz (OUT: ./out unless set).
@@ -41,6 +41,10 @@ if wanted engine; then
   engine engine_fp8_eager --quantization fp8 --enforce-eager --points 1:128:16:144
   model=llama-3-70b
   engine engine_70b_fp8 --quantization fp8 --max-model-len 4096 --points 1:128:16:144,64:128:16:144
+  model=qwen3.5-27b-fp8
+  engine engine_qwen3.5_27b --max-num-seqs 64 --max-model-len 4200 --points 1:128:16:144,16:128:16:144,64:128:16:144,1:4096:1
+  model=qwen3.5-35b-a3b-fp8
+  engine engine_qwen3.5_35b --max-model-len 4200 --points $short,16:128:16:144,1:4096:1
 fi
 
 # One GPU measures parts of several: the first rank's share of a step and its bytes beside the whole, and how fast a checkpoint of 16 GB
