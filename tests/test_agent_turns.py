@@ -147,4 +147,5 @@ def test_turns_of_agents(serve, tmp_path, name, places, tenants):
     for _ in range(10):
         at_once([agent.take_turn for agent in agents])
     computed, new = sum(agent.computed for agent in agents), sum(agent.new for agent in agents)
-    assert computed <= 1.1 * new, f"{computed} tokens were computed of {new} new ones"
+    most = 1.1 if tenants == 1 else 1.4  # a tenant over its share is preempted, and computes a turn again
+    assert computed <= most * new, f"{computed} tokens were computed of {new} new ones"
