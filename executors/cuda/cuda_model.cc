@@ -70,7 +70,7 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
                                              config.architecture,
                                              " is no mixture of experts; allowed: false"));
   }
-  // What ranks compute of the twin with both differs by more from one rank than of any other.
+  // Several ranks differ from one rank by more on the twin with both than on any other twin.
   if (device.tensor_parallel_size > 1 && HasExperts(config) && HasMamba2(config)) {
     return absl::UnimplementedError(
         StrCat("tensor_parallel_size is ", device.tensor_parallel_size,

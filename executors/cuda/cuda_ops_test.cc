@@ -69,7 +69,7 @@ TEST(CudaOpsTest, TheBytesOfStates) {
   for (const int rows : {1, 64}) {
     const std::vector<int64_t> all = BytesOfStep(with, rows, /*convolution_width=*/4);
     const std::vector<int64_t> one = BytesOfStep(without, rows, /*convolution_width=*/4);
-    // Of each layer five linears; inputs, the rule and its norm; two more norms; and the gate.
+    // A layer launches five linears; inputs, the rule and its norm; two more norms; and the gate.
     EXPECT_EQ(all.size(), one.size() + 2 * (5 + 3 + 2 + 1));
     EXPECT_GT(Sum(all) - Sum(one), weights + rows * state);
     EXPECT_LT(Sum(all) - Sum(one), weights + rows * (state + 2e6)) << "activations";
@@ -89,7 +89,7 @@ TEST(CudaOpsTest, TheBytesOfShortConvolutions) {
   for (const int rows : {1, 64}) {
     const std::vector<int64_t> all = BytesOfStep(with, rows, /*convolution_width=*/3);
     const std::vector<int64_t> one = BytesOfStep(without, rows, /*convolution_width=*/3);
-    // Of each layer four linears, the convolution, two norms and the gate.
+    // A layer launches four linears, the convolution, two norms and the gate.
     EXPECT_EQ(all.size(), one.size() + 2 * (4 + 1 + 3));
     EXPECT_GT(Sum(all) - Sum(one), weights + rows * states);
     EXPECT_LT(Sum(all) - Sum(one), weights + rows * (states + 5e5)) << "activations";

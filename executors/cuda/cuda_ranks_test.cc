@@ -140,7 +140,7 @@ TEST_F(CudaRanksTest, FamiliesAreWhatOneRankMakesOfThem) {
   EXPECT_GE(ran, 19);
 }
 
-// Of recurrent layers each rank has states of its own, and some ranks of four have none.
+// Each rank has states of its own for recurrent layers, and some ranks of four have none.
 TEST_F(CudaRanksTest, NothingChangesStates) {
   for (const char* const name :
        {"qwen3_5", "qwen3_5_tied", "qwen3_5_moe", "lfm2", "lfm2moe", "granitehybrid_dense"}) {

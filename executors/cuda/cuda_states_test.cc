@@ -80,7 +80,7 @@ TEST_P(CudaStatesTest, ASequenceBeginsFromACheckpoint) {
       for (const int checkpoints : {1, 3}) {
         CudaSpec device = Small(ranks);
         device.enforce_eager = eager;
-        // Of one rank: the executor says the bytes of all of them.
+        // The setting is for one rank, and the executor says the bytes of all of them.
         const StateLayout state = Load(path_, device)->info().limits.state;
         device.state_cache_memory = checkpoints * state.SlotBytes() / ranks;
         const std::unique_ptr<Executor> executor = Load(path_, device);

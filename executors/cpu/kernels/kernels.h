@@ -214,13 +214,13 @@ struct DeltaTile {
   int key_size;    // a multiple of 16
   int value_size;  // a multiple of kStateColumns
   int tokens;
-  // Of the first token: queries and keys of `key_size`, values of `value_size`. Those of the next
-  // token lie `stride` floats further on.
+  // The first token's queries and keys have `key_size` floats, its values `value_size`. The next
+  // token's lie `stride` floats further on.
   const float* queries;
   const float* keys;
   const float* values;
   size_t stride;
-  // Of the first token: a number each. Those of the next token lie `gate_stride` floats further on.
+  // The first token has one number of each. The next token's lie `gate_stride` floats further on.
   const float* decays;
   const float* betas;
   size_t gate_stride;
@@ -239,14 +239,13 @@ struct StateSpaceTile {
   int state_size;  // a multiple of 16
   int head_size;   // a multiple of 16
   int tokens;
-  // Of the first token: b and c of `state_size`, x of `head_size`. Those of the next token lie
+  // The first token's b and c have `state_size` floats, its x `head_size`. The next token's lie
   // `stride` floats further on.
   const float* b;
   const float* c;
   const float* x;
   size_t stride;
-  // Of the first token: a number each. Those of the next token lie `factor_stride` floats further
-  // on.
+  // The first token has one number of each. The next token's lie `factor_stride` floats further on.
   const float* decays;
   const float* steps;
   size_t factor_stride;

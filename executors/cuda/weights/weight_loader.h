@@ -48,7 +48,8 @@ struct PendingMatrix {
   size_t scales_offset = 0;
   size_t num_scales = 0;
   size_t input_scale_offset = 0;
-  // Of stored_fp8, of all ranks; of expands_fp8 those of the tensors' only rows of blocks.
+  // All ranks' scales of a matrix that is stored_fp8. One that expands_fp8 has those of the
+  // tensors' only rows of blocks.
   std::vector<float> host_scales;
   std::vector<float> rank_scales;  // of them, the rank's
   std::optional<float> input_scale;
