@@ -364,6 +364,7 @@ def bodies():
     return {
         0: [{"prompt": "p", "max_tokens": 4, "stream": True, "stream_options": {"include_usage": True}, "logprobs": 2, "echo": True, "n": 2, "best_of": 3},
             {"model": "m", "prompt": [[1, 2], [3]], "temperature": 0.5, "top_p": 0.9, "top_k": 3, "min_p": 0.1, "seed": 7, "stop": ["a", "b"], "logit_bias": {"5": -1.5}},
+            {"prompt": ["p", [1]], "echo": True, "logprobs": 1, "n": 2, "stream": True},
             {"prompt": ["a", "b"], "guided_regex": "a+", "repetition_penalty": 1.1, "ignore_eos": True, "priority": -1, "stop_token_ids": [1], "timeout_ms": 5}],
         1: [{"messages": [{"role": "system", "content": "s"}, text, call, {"role": "tool", "tool_call_id": "c", "content": "1"}], "tools": [tool], "tool_choice": "required",
              "parallel_tool_calls": False, "logprobs": True, "top_logprobs": 3},

@@ -18,7 +18,8 @@ namespace {
 namespace http = boost::beast::http;
 using millrace::FuzzCheck;
 
-void Say(const millrace::GenerateRequest& /*request*/, millrace::ScriptedStream& stream) {
+void Say(const millrace::GenerateRequest& request, millrace::ScriptedStream& stream) {
+  if (request.echo) stream.Push({.echo = true, .text = "p\"", .tokens = {1}});
   stream.Push(millrace::TextEvent("He"));
   stream.Push(millrace::TextEvent("\"llo\"\n\xc3\xa9"));
   stream.Push(millrace::FinishEvent());

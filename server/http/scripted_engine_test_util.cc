@@ -100,7 +100,8 @@ std::vector<std::shared_ptr<ResponseStream>> ScriptedEngine::Generate(GenerateRe
                                                                       std::function<void()> ready) {
   std::vector<std::shared_ptr<ResponseStream>> streams;
   const absl::Status status = ValidateRequest(request, info_.vocab_size);
-  for (int32_t i = 0; i < request.n; ++i) {
+  const int32_t n = request.n;
+  for (int32_t i = 0; i < n; ++i) {
     auto stream = std::make_shared<ScriptedStream>(ready);
     if (!status.ok()) {
       stream->Push(ErrorEvent(status));
@@ -109,6 +110,7 @@ std::vector<std::shared_ptr<ResponseStream>> ScriptedEngine::Generate(GenerateRe
     }
     std::lock_guard lock(mutex_);
     requests_.push_back(request);
+    request.echo = false;  // The first choice's stream alone brings the prompt, as the engine's does.
     streams_.push_back(stream);
     changed_.notify_all();
     streams.push_back(std::move(stream));
