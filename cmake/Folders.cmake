@@ -99,7 +99,8 @@ millrace_folder(kernels/moe         SEES ${_kernel} kernels/gemm/grouped.h kerne
 
 # What the scheduler and the executors share: neither knows anything else of the other.
 millrace_folder(plan            SEES base                          USES absl)
-millrace_folder(scheduler       SEES base plan                     USES absl)
+millrace_folder(speculative     SEES base                          USES absl)
+millrace_folder(scheduler       SEES base plan speculative         USES absl)
 
 millrace_folder(executors         SEES base formats kernels plan USES absl)
 millrace_folder(executors/weights SEES base formats executors/*    USES absl)
@@ -130,7 +131,7 @@ millrace_folder(text/tools      SEES base formats/json             USES absl jso
 millrace_folder(text/tokenizer  SEES base formats text/utf8.h      TESTS text/detokenizer.h USES absl json onig utf8proc)
 
 # The engine reads GenerationConfig, a plain value of formats/, for its sampling defaults, and loads a model's tokenizer from it.
-millrace_folder(engine             SEES base formats plan text scheduler executors/executor.h executors/tensor_model.h
+millrace_folder(engine             SEES base formats plan text scheduler speculative executors/executor.h executors/tensor_model.h
                                    USES absl)
 # The folders inside it know no thread of the engine, and request/ none of the others.
 millrace_folder(engine/request     SEES base plan formats/generation_config.h text/grammar text/tools USES absl)

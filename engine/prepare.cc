@@ -85,6 +85,7 @@ absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
 
 SequenceRequest MakeChoice(const SequenceRequest& first, uint32_t choice) {
   SequenceRequest sequence = first;
+  if (first.drafter != nullptr) sequence.drafter = first.drafter->Clone();
   SamplingParams sampling = *first.sampling;
   sampling.sample_index = choice;
   sequence.sampling = std::make_shared<const SamplingParams>(std::move(sampling));

@@ -38,6 +38,9 @@ using BlockId = int32_t;
 // a window, before it.
 inline constexpr BlockId kNoBlock = -1;
 
+// The most tokens of a draft: a row has one more.
+inline constexpr int32_t kMaxDraftTokens = 16;
+
 // The most steps in flight: one that runs, and the next, planned while it does.
 inline constexpr int kMaxStepsInFlight = 2;
 

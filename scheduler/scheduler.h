@@ -73,6 +73,10 @@ struct SchedulerStats {
   int64_t replayed_tokens = 0;
   int64_t preemptions = 0;
   int64_t forced_tokens = 0;  // Scheduler::Force
+  int64_t drafts = 0;         // rows with one
+  int64_t draft_tokens = 0;   // of these, computed
+  // Of these, sampled too, by their place in the draft.
+  std::array<int64_t, kMaxDraftTokens> accepted_tokens{};
 
   // By the model of what steps cost, so that they may be off: how much longer prompts took since
   // they were cut, and how much of that sequences that decode got no tokens for.

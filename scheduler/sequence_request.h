@@ -11,6 +11,7 @@
 #include "plan/sampling_params.h"
 #include "plan/step_plan.h"
 #include "scheduler/block_hash.h"
+#include "speculative/drafter.h"
 
 namespace millrace {
 
@@ -56,6 +57,10 @@ struct SequenceRequest {
   // Scheduler::SetMask's. Null: without. Unless the executor takes late masks, a row
   // is only planned once its mask is known, so that no other row ever waits for it.
   std::shared_ptr<const SampleMask> first_mask;
+
+  // Guesses what follows, and has been given the prompt; the scheduler gives it the tokens after
+  // that. Null: nothing is guessed. No other sequence has the same one.
+  std::shared_ptr<Drafter> drafter;
 
   SteadyTime arrival;  // of the request: only for SequenceEnd's timings
 };
