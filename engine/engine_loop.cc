@@ -75,9 +75,9 @@ void EngineLoop::Run() {
     ExpireDeadlines();
     CommitResults();
     TakeMasks();
-    SetLateMasks();
+    SetLateInputs();
     SteadyTime wake = PlanSteps().value_or(SteadyTime::max());
-    SetLateMasks();  // a step that was refused has ended everything
+    SetLateInputs();  // a step that was refused has ended everything
     PublishGauges();
     reporter_.Answer([this] { return MakeStatus(); });
     if (!deadlines_.empty()) wake = std::min(wake, deadlines_.begin()->first);
@@ -87,7 +87,7 @@ void EngineLoop::Run() {
   std::vector<TokenEvent> events;
   scheduler_->CancelAll(Retriable("the server is shutting down"), clock_.Now(), &events);
   Route(nullptr, std::move(events));
-  SetLateMasks();
+  SetLateInputs();
   reporter_.Answer([this] { return MakeStatus(); });
 }
 
@@ -183,6 +183,7 @@ void EngineLoop::CommitResults() {
     StepFigures step = reporter_.OnCommit(now);
     step.as_graph = result->as_graph;
     mask_wait_.OnCommit(step.took);
+    SetLateInputs();  // before all else: the step in flight may wait for drafts
     OrderMasks(*result, events);
     Route(result, std::move(events));
     listener_->OnStep(step);
@@ -218,18 +219,22 @@ void EngineLoop::TakeMasks() {
   Route(nullptr, std::move(events));
 }
 
-// Gives steps in flight the masks that they wait for, of sequences that have ended, too.
+// Gives steps in flight the masks and drafts that they wait for, of sequences that have ended, too.
 //
 // Once the engine has failed some may be of a plan that the executor refused, which waits for none.
 // Given together they would be refused with those of steps in flight, which would never end.
-void EngineLoop::SetLateMasks() {
+void EngineLoop::SetLateInputs() {
   std::vector<LateMask> masks = scheduler_->TakeLateMasks();
+  std::vector<LateDraft> drafts = scheduler_->TakeLateDrafts();
   if (failed_) {
     for (const LateMask& mask : masks) (void)executor_->SetMasks({mask});
+    for (const LateDraft& draft : drafts) (void)executor_->SetDrafts({draft});
     return;
   }
-  if (masks.empty()) return;
-  if (absl::Status status = executor_->SetMasks(std::move(masks)); !status.ok()) Fail(status);
+  absl::Status status;
+  if (!masks.empty()) status = executor_->SetMasks(std::move(masks));
+  if (status.ok() && !drafts.empty()) status = executor_->SetDrafts(std::move(drafts));
+  if (!status.ok()) Fail(status);
 }
 
 // Its tokens go to whoever reads as those of a step do.

@@ -103,7 +103,7 @@ class EngineLoop {
   void CommitResults();
   void OrderMasks(const StepResult& result, const std::vector<TokenEvent>& events);
   void TakeMasks();
-  void SetLateMasks();
+  void SetLateInputs();
   void Force(const MaskWorkers::Made& made, SteadyTime now);
   // Returns when to try again; nullopt: when something has happened.
   std::optional<SteadyTime> PlanSteps();

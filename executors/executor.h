@@ -56,6 +56,7 @@ struct ModelInfo {
   // while a step runs (SetMasks). Submit refuses plans with other masks.
   bool takes_masks = false;
   bool takes_late_masks = false;
+  int32_t max_draft_tokens = 0;  // of a row's draft; 0: rows have none
   StepLimits limits;  // its state is what a sequence owns on all ranks together
   // The type of keys and values as users name it, e.g. "float16"; both types if they differ.
   std::string kv_type;
@@ -70,7 +71,7 @@ struct ModelInfo {
   std::vector<LoadPhase> load_phases;  // in order
 };
 
-// Runs a model. Submit, SetMasks, Poll and Wait are called by one thread, the engine's; workers are
+// Runs a model. Submit, SetMasks, SetDrafts, Poll and Wait are called by one thread, the engine's; workers are
 // the executor's own.
 //
 // A bad row fails alone (RowResult::status). A failed device fails every step in flight with an
@@ -100,6 +101,15 @@ class Executor {
   virtual absl::Status SetMasks(std::vector<LateMask> masks) {
     (void)masks;
     return absl::UnimplementedError("this executor takes no masks while a step runs");
+  }
+
+  // Hands drafts to the rows of steps that were submitted and wait for them (StepRow::num_draft).
+  // Returns at once. Returns InvalidArgument, with no effect, if a draft is longer than its row
+  // allows, has a token that the model does not know, or its row waits for none; Unimplemented if
+  // the executor takes no drafts.
+  virtual absl::Status SetDrafts(std::vector<LateDraft> drafts) {
+    (void)drafts;
+    return absl::UnimplementedError("this executor takes no drafts");
   }
 
   // Returns the bytes of memory that each kernel of a step must read and write at least, in kernel

@@ -38,8 +38,11 @@ absl::Status CheckTiers(const StepPlan& plan) {
 absl::Status PlanChecker::CheckRow(const StepPlan& plan, size_t i, const Slot& slot) const {
   const StepRow& row = plan.rows[i];
   if (!slot.started) return Invalid("rows[", i, "].slot is ", row.slot, ", which no plan started");
-  if (slot.next_position.has_value() && row.start != *slot.next_position) {
+  if (slot.next_position.has_value() &&
+      (row.start > *slot.next_position || row.start < slot.least_position)) {
     return Invalid("rows[", i, "].start is ", row.start, ", but slot ", row.slot, " has ",
+                   slot.least_position < *slot.next_position ? StrCat(slot.least_position, " to ")
+                                                             : "",
                    *slot.next_position, " tokens");
   }
   if (!slot.next_position.has_value() && row.start > 0) {
@@ -108,6 +111,11 @@ absl::Status PlanChecker::Check(const StepPlan& plan) {
     if (!plan.logits[i].late_mask) continue;
     return Invalid("logits[", i, "] has a late mask, which this executor does not take");
   }
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    if (plan.rows[i].num_draft <= max_draft_tokens_) continue;
+    return Invalid("rows[", i, "].num_draft is ", plan.rows[i].num_draft,
+                   ", allowed of this executor: ", max_draft_tokens_);
+  }
   const Slot fresh{.started = true};
   std::vector<bool> starts(plan.starts.empty() ? 0 : slots_.size());
   for (const SlotStart& start : plan.starts) starts[start.slot] = true;
@@ -122,12 +130,42 @@ absl::Status PlanChecker::Check(const StepPlan& plan) {
     if (plan.logits[i].late_mask) awaited_.emplace(plan.id, static_cast<int32_t>(i));
   }
   for (const SlotStart& start : plan.starts) slots_[start.slot] = fresh;
-  for (const StepRow& row : plan.rows) {
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const StepRow& row = plan.rows[i];
     Slot& slot = slots_[row.slot];
+    if (row.sampled_by.has_value() && row.num_draft > 0) {
+      awaited_drafts_.emplace(std::pair(plan.id, static_cast<int32_t>(i)), row.num_draft);
+    }
+    const bool exact = !row.sampled_by.has_value() || !slot.next_position.has_value();
+    const int32_t least = exact ? row.start : std::min(slot.least_position, row.start);
+    slot.least_position = least + row.num_tokens - row.num_draft;
     slot.next_position = row.start + row.num_tokens;
     slot.num_blocks += NumNewBlocks(row, limits_.state);
     if (Samples(plan, row)) slot.last_sampled = plan.id;
   }
+  return absl::OkStatus();
+}
+
+absl::Status PlanChecker::CheckDrafts(absl::Span<const LateDraft> drafts) {
+  absl::flat_hash_set<std::pair<StepId, int32_t>> given;
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    const LateDraft& draft = drafts[i];
+    const auto awaited = awaited_drafts_.find({draft.step, draft.row});
+    if (awaited == awaited_drafts_.end() || !given.insert(awaited->first).second) {
+      return absl::InvalidArgumentError(StrCat("drafts[", i, "] is of step ", draft.step, ", rows[",
+                                               draft.row, "], which waits for no draft"));
+    }
+    if (draft.tokens.size() > static_cast<size_t>(awaited->second)) {
+      return absl::InvalidArgumentError(StrCat("drafts[", i, "] has ", draft.tokens.size(),
+                                               " tokens, allowed: ", awaited->second));
+    }
+    for (const Token token : draft.tokens) {
+      if (token >= 0 && token < limits_.vocab_size) continue;
+      return absl::InvalidArgumentError(StrCat("drafts[", i, "] has the token ", token,
+                                               ", allowed: 0 to ", limits_.vocab_size - 1));
+    }
+  }
+  for (const auto& row : given) awaited_drafts_.erase(row);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,21 @@
 #include "executors/slot_results.h"
 
+#include <algorithm>
+
 namespace millrace {
+
+int32_t AcceptedDraft(const StepPlan& plan, const StepRow& row, absl::Span<const Sampled> sampled) {
+  const absl::Span<const Token> draft =
+      absl::MakeConstSpan(plan.tokens).subspan(row.tokens.end - row.num_draft, row.num_draft);
+  const absl::Span<const Sampled> samples = sampled.last(
+      std::min(sampled.size(), draft.size() + 1));
+  size_t accepted = 0;
+  while (accepted < draft.size() && samples[accepted].ok &&
+         samples[accepted].token == draft[accepted]) {
+    ++accepted;
+  }
+  return static_cast<int32_t>(accepted);
+}
 
 StepResult SlotResults::Begin(const StepPlan& plan) {
   for (const SlotStart& start : plan.starts) failed_[start.slot] = absl::OkStatus();
@@ -26,8 +41,10 @@ StepResult SlotResults::Make(const StepPlan& plan, absl::Span<const Sampled> sam
   size_t next = 0;
   for (const StepRow& row : plan.rows) {
     const int32_t first_token = static_cast<int32_t>(result.tokens.size());
-    for (int32_t at = row.logits.begin; at < row.logits.end; ++at, ++next) {
-      const Sampled& one = sampled[next];
+    const absl::Span<const Sampled> of_row = sampled.subspan(next, row.logits.size());
+    next += of_row.size();
+    const size_t kept = of_row.size() - row.num_draft + AcceptedDraft(plan, row, of_row);
+    for (const Sampled& one : of_row.first(kept)) {
       if (failed_[row.slot].ok() && !one.ok) {
         failed_[row.slot] = absl::InternalError("the model's logits were not finite numbers");
       }

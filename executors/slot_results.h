@@ -2,6 +2,7 @@
 #ifndef MILLRACE_EXECUTORS_SLOT_RESULTS_H_
 #define MILLRACE_EXECUTORS_SLOT_RESULTS_H_
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,10 @@ struct Sampled {
   int32_t rank = 0;
   std::vector<TokenLogprob> top;
 };
+
+// Returns how many tokens of a row's draft its samples, `sampled` of the row's WantedLogits, have
+// accepted: those before the first that is another.
+int32_t AcceptedDraft(const StepPlan& plan, const StepRow& row, absl::Span<const Sampled> sampled);
 
 // Makes step results, in step order. It remembers failed sequences, whose later rows fail too.
 class SlotResults {

@@ -1,5 +1,6 @@
 #include "plan/step_plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -149,10 +150,12 @@ absl::Status CheckStarts(const StepPlan& plan, const StepLimits& limits) {
 
 absl::Status CheckInput(const StepPlan& plan, size_t i, const StepLimits& limits) {
   const StepRow& row = plan.rows[i];
+  MILLRACE_RETURN_IF_ERROR(CheckInside("rows", i, "num_draft", row.num_draft, 0,
+                                       std::min(kMaxDraftTokens, row.num_tokens - 1)));
   if (row.sampled_by.has_value()) {
-    if (row.tokens.size() != 0 || row.num_tokens != 1) {
+    if (row.tokens.size() != 0 || row.num_tokens != row.num_draft + 1) {
       return Invalid("rows[", i, "] has sampled_by, and ", row.tokens.size(), " host tokens for ",
-                     row.num_tokens, " inputs; allowed: none, for one");
+                     row.num_tokens, " inputs; allowed: none, for one and the draft");
     }
     if (*row.sampled_by < 1 || *row.sampled_by >= plan.id) {
       return Invalid("rows[", i, "].sampled_by is ", *row.sampled_by, ", allowed: steps before ",
@@ -209,9 +212,17 @@ absl::Status CheckLogits(const StepPlan& plan, size_t i, const StepLimits& limit
                      " words, allowed: ", MaskWords(limits.vocab_size));
     } else if (wanted.mask != nullptr && wanted.late_mask) {
       return Invalid("rows[", i, "].logits has two masks");
-    } else if (++sampled > 1) {
-      return Invalid("rows[", i, "].logits samples more than one position, allowed: one");
+    } else if (++sampled > row.num_draft + 1) {
+      return Invalid("rows[", i, "].logits samples more than one position, allowed: one",
+                     row.num_draft > 0 ? " and the draft's" : "");
     }
+  }
+  // As many of ascending offsets below num_tokens are the last ones, if the first is.
+  const int32_t first = row.logits.end - row.num_draft - 1;
+  if (row.num_draft > 0 && (sampled != row.num_draft + 1 ||
+                            plan.logits[first].offset != row.num_tokens - row.num_draft - 1)) {
+    return Invalid("rows[", i, "].logits samples ", sampled, " positions, allowed: the ",
+                   row.num_draft + 1, " from the token before the draft on");
   }
   return absl::OkStatus();
 }
@@ -247,6 +258,18 @@ absl::Status CheckRow(const StepPlan& plan, size_t i, const StepLimits& limits) 
 }
 
 }  // namespace
+
+void SetDraft(const LateDraft& draft, StepPlan& plan) {
+  StepRow& row = plan.rows[draft.row];
+  const auto length = static_cast<int32_t>(draft.tokens.size());
+  const int32_t missing = row.num_draft - length;
+  row.tokens.begin = static_cast<int32_t>(plan.tokens.size());
+  plan.tokens.insert(plan.tokens.end(), draft.tokens.begin(), draft.tokens.end());
+  row.tokens.end = static_cast<int32_t>(plan.tokens.size());
+  row.num_draft = length;
+  row.num_tokens -= missing;
+  row.logits.end -= missing;
+}
 
 absl::Status ValidatePlan(const StepPlan& plan, const StepLimits& limits) {
   if (plan.id == 0) return Invalid("id is 0, allowed: 1 and more");

@@ -104,13 +104,24 @@ struct LateMask {
 // start + 1, …, whose keys and values are appended to its blocks.
 struct StepRow {
   SlotId slot;
-  int32_t start;       // position of the first input token = tokens already in the KV cache
-  int32_t num_tokens;  // >= 1
+  // The position of the first input token = tokens already in the KV cache. With `sampled_by` the
+  // largest that it can be: the row begins where the slot's tokens end, which is before that if
+  // tokens of earlier drafts turn out to be others.
+  int32_t start;
+  int32_t num_tokens;  // >= 1; with the draft's
 
-  // The input: `tokens` of the plan's array, or (then `tokens` is empty and num_tokens is 1) the
-  // token that this earlier step sampled for the slot.
+  // The input: `tokens` of the plan's array, or (then `tokens` is empty) the token that this
+  // earlier step sampled for the slot, and a draft.
   Range tokens;
   std::optional<StepId> sampled_by;
+
+  // How many of the input tokens, the last ones, are a draft: guesses, which the row checks. It
+  // samples after the token before the draft, and goes on to the next position as long as what it
+  // sampled is the token that the draft has there. So the tokens are those that rows without a
+  // draft sample one by one, and what follows the first other token leaves no trace: its keys and
+  // values are overwritten. A row with `sampled_by` gets its draft, of at most so many tokens, by
+  // Executor::SetDrafts, once the step before this one is committed, and the executor waits for it.
+  int32_t num_draft = 0;
 
   // Set for an encoder's row that holds a pair of texts: the offset, [0, num_tokens), of the first
   // token of the second type (segment B, arXiv:1810.04805), which all later ones have too. Unset:
@@ -124,7 +135,16 @@ struct StepRow {
   // slots brings the state of the tokens before `start`.
   Range blocks;
 
-  Range logits;  // of the plan's `logits`, offsets ascending; empty for a prompt's inner chunk
+  // Of the plan's `logits`, offsets ascending; empty for a prompt's inner chunk. With a draft the
+  // last num_draft + 1 sample, at the offsets from the token before the draft on.
+  Range logits;
+};
+
+// The draft that a row of a submitted step waits for (StepRow::num_draft).
+struct LateDraft {
+  StepId step = 0;
+  int32_t row = 0;            // index in the plan's `rows`
+  std::vector<Token> tokens;  // at most the row's num_draft
 };
 
 struct StepPlan {
@@ -156,7 +176,9 @@ struct RowResult {
   // An error fails this row's sequence alone (its logits were not finite, or the step exceeded the
   // memory). A row whose input the failed one should have sampled fails with it.
   absl::Status status;
-  Range tokens;  // of the result's `tokens`; one for each WantedLogits, none on an error
+  // Of the result's `tokens`; none on an error. One for each WantedLogits, but for a draft's: the
+  // last is sampled where the draft ends, or has another token.
+  Range tokens;
   // A range of the result's `embeddings`; empty on an error, and if the model generates.
   Range embedding;
 };
@@ -235,8 +257,12 @@ inline absl::Span<const BlockId> NewBlocks(const StepPlan& plan, const StepRow& 
       .subspan(row.blocks.begin + state.PagedGroupsBefore(group) * count, count);
 }
 
+// Puts a draft into the plan whose row waits for it: the row's `tokens` are then the draft, and its
+// num_draft, num_tokens and `logits` are as many as that needs.
+void SetDraft(const LateDraft& draft, StepPlan& plan);
+
 // Returns InvalidArgument, naming the row and the field, if `plan` breaks the contract above or
-// samples more than one position of a row, which no executor does. Checks the plan by itself; that
+// samples more than one position of a row, draft aside. Checks the plan by itself; that
 // slots and block tables continue what earlier plans began is for the executor, which knows them.
 // Linear in the size of the plan.
 absl::Status ValidatePlan(const StepPlan& plan, const StepLimits& limits);

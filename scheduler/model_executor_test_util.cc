@@ -1,5 +1,7 @@
 #include "scheduler/model_executor_test_util.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -139,8 +141,9 @@ absl::Status ModelExecutor::CheckRow(const StepPlan& plan, const StepRow& row) {
   const std::string where = StrCat("step ", plan.id, ", slot ", row.slot, ": ");
   const bool fresh = slot.places == 0;
   if (!slot.taken) return absl::InvalidArgumentError(where + "was not started");
-  if (!fresh && row.start != slot.length) {
-    return absl::InvalidArgumentError(StrCat(where, "start ", row.start, " after ", slot.length));
+  if (!fresh && (row.start > slot.length || row.start < slot.least)) {
+    return absl::InvalidArgumentError(
+        StrCat(where, "start ", row.start, " after ", slot.least, " to ", slot.length));
   }
   if (row.sampled_by && (slot.sampled_by != row.sampled_by || fresh)) {
     return absl::InvalidArgumentError(where + "that step samples no token for this position");
@@ -158,8 +161,11 @@ absl::Status ModelExecutor::CheckRow(const StepPlan& plan, const StepRow& row) {
     slot.tables[group].insert(slot.tables[group].end(), blocks.begin(), blocks.end());
   }
   slot.places += NumNewBlocks(row, limits_.state);
+  const int32_t first = row.sampled_by && !fresh ? std::min(slot.least, row.start) : row.start;
+  slot.least = first + row.num_tokens - row.num_draft;
   slot.length = row.start + row.num_tokens;
-  if (slot.places != limits_.state.BlocksFor(slot.length)) {
+  slot.most = std::max(slot.most, slot.length);
+  if (slot.places != limits_.state.BlocksFor(slot.most)) {
     return absl::InvalidArgumentError(
         StrCat(where, slot.places, " blocks for ", slot.length, " positions"));
   }
@@ -188,6 +194,21 @@ absl::Status ModelExecutor::CheckWrites(const StepPlan& plan) {
                                                  ", which slot ", writer->slot, " writes"));
       }
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelExecutor::SetDrafts(absl::Span<const LateDraft> drafts) {
+  for (const LateDraft& draft : drafts) {
+    const auto plan = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                   [&](const StepPlan& plan) { return plan.id == draft.step; });
+    const StepRow* const row = plan == in_flight_.end() ? nullptr : &plan->rows.at(draft.row);
+    if (row == nullptr || !row->sampled_by || row->tokens.size() > 0 ||
+        static_cast<int32_t>(draft.tokens.size()) > row->num_draft) {
+      return absl::InvalidArgumentError(StrCat("a draft of ", draft.tokens.size(), " for step ",
+                                               draft.step, ", row ", draft.row));
+    }
+    SetDraft(draft, *plan);
   }
   return absl::OkStatus();
 }
@@ -239,10 +260,11 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row, const 
     return kv_[group].at(block * limits_.block_size() + position % limits_.block_size());
   };
   State& state = states_[row.slot];
-  if (row.start == 0) state = {};
+  const int32_t start = row.sampled_by ? slot.end : row.start;
+  if (start == 0) state = {};
   // One of other tokens is garbage, too.
-  const bool is_wrong = limits_.has_slots() && state.tokens != row.start;
-  Reader reader(limits_.state, cell, row.start, is_wrong ? kGarbageState : state.value);
+  const bool is_wrong = limits_.has_slots() && state.tokens != start;
+  Reader reader(limits_.state, cell, start, is_wrong ? kGarbageState : state.value);
   bool garbage = slot.failed || reader.saw_garbage();
   const Fault fault = script.fault ? script.fault(row) : Fault::kNone;
   garbage |= fault != Fault::kNone;
@@ -250,11 +272,20 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row, const 
   RowResult answer{.slot = row.slot};
   answer.tokens.begin = static_cast<int32_t>(result.tokens.size());
   int32_t wanted = row.logits.begin;
+  std::vector<Token> inputs(plan.tokens.begin() + row.tokens.begin,
+                            plan.tokens.begin() + row.tokens.end);
+  if (row.sampled_by) inputs.insert(inputs.begin(), slot.sampled);
+  EXPECT_EQ(static_cast<int32_t>(inputs.size()), row.num_tokens) << "its draft has not come";
+  const int32_t checked = row.num_tokens - row.num_draft;
+  slot.end = start + checked;
   for (int32_t i = 0; i < row.num_tokens; ++i) {
-    const Token input = row.sampled_by ? slot.sampled : plan.tokens[row.tokens.begin + i];
-    reader.Cache(input, garbage);
+    reader.Cache(inputs[i], garbage);
     const uint64_t sum = reader.sum();
     if (wanted == row.logits.end || plan.logits[wanted].offset != i) continue;
+    // What follows a token of the draft that was not sampled stays in the cache until it is
+    // overwritten.
+    if (i >= checked && (start + i != slot.end || inputs[i] != slot.sampled)) continue;
+    slot.end = start + i + 1;
     if (const std::optional<Token> target = plan.logits[wanted++].target) {
       result.tokens.push_back({.token = *target, .logprob = Logprob(sum, *target), .rank = 1});
       continue;
@@ -264,7 +295,7 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row, const 
     if (slot.penalizes) slot.counts += Counted(slot.sampled, true);
     result.tokens.push_back({.token = slot.sampled});
   }
-  state = {.value = reader.state(), .tokens = row.start + row.num_tokens};
+  state = {.value = reader.state(), .tokens = start + row.num_tokens};
   if (slot.failed || fault == Fault::kRow || (garbage && row.logits.size() > 0)) {
     slot.failed = true;
     result.tokens.resize(answer.tokens.begin);

@@ -42,6 +42,10 @@ class ModelExecutor {
   // InvalidArgument: the plan breaks the contract.
   absl::Status Submit(StepPlan plan);
 
+  // Hands over drafts that rows in flight wait for; all must be there when their step runs.
+  // InvalidArgument: a row waits for none, or for a shorter one.
+  absl::Status SetDrafts(absl::Span<const LateDraft> drafts);
+
   int num_in_flight() const { return static_cast<int>(in_flight_.size()); }
   const StepPlan& oldest() const { return in_flight_.front(); }
 
@@ -66,7 +70,9 @@ class ModelExecutor {
     bool taken = false;
     Tables tables;       // of each group; empty of one of slots
     int32_t places = 0;  // in each of these
-    int32_t length = 0;
+    int32_t length = 0;        // if all drafts in flight are right
+    int32_t least = 0;         // if none is
+    int32_t most = 0;          // ever
     std::optional<StepId> sampled_by;  // samples the token at `length`
   };
   struct RunSlot {
@@ -74,6 +80,7 @@ class ModelExecutor {
     bool penalizes = false;
     uint64_t counts = 0;  // of tokens, if it penalizes
     Token sampled = 0;
+    int32_t end = 0;  // the position of `sampled`
   };
   // The state of the groups of slots, at a slot or in a checkpoint, after so many tokens.
   struct State {

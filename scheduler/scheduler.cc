@@ -103,6 +103,8 @@ absl::Status Scheduler::Add(SequenceRequest request) {
   const int32_t new_tokens = static_cast<int32_t>(
       std::min<int64_t>(request.stop.max_tokens, MaxNewTokens(prompt_size, options_.limits)));
   std::sort(request.stop.stop_token_ids.begin(), request.stop.stop_token_ids.end());
+  // What is guessed may not be what a mask allows.
+  const bool drafts = options_.num_draft_tokens > 0 && request.first_mask == nullptr;
   auto sequence = std::make_unique<Sequence>(Sequence{
       .id = request.id,
       .priority = request.priority,
@@ -120,6 +122,7 @@ absl::Status Scheduler::Add(SequenceRequest request) {
       .scored = request.score_prompt ? 0 : prompt_size - 1,
       .hashes = std::move(request.prompt_hashes),
       .mask = std::move(request.first_mask),
+      .drafter = drafts ? std::move(request.drafter) : nullptr,
       .tables = BlockTables(pools_.size()),
   });
   if (absl::Status status = JoinGroup(request.prompt_group, *sequence); !status.ok()) {
@@ -265,13 +268,16 @@ absl::Status Scheduler::CheckAnswers(const StepResult& result, const PlannedStep
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const RowResult& row = result.rows[i];
     const int32_t wanted = step.rows[i].num_scored + (step.rows[i].samples ? 1 : 0);
+    const int32_t most = wanted + step.rows[i].num_draft;
     const bool in_range =
         row.tokens.begin >= 0 && row.tokens.end <= static_cast<int64_t>(result.tokens.size());
     if (row.slot != step.rows[i].slot ||
-        (row.status.ok() && (!in_range || row.tokens.size() != wanted))) {
+        (row.status.ok() &&
+         (!in_range || row.tokens.size() < wanted || row.tokens.size() > most))) {
       return absl::InternalError(StrCat(
           "result of step ", result.id, ", row ", i, ": slot ", row.slot, " with ",
-          row.tokens.size(), " tokens, expected slot ", step.rows[i].slot, " with ", wanted));
+          row.tokens.size(), " tokens, expected slot ", step.rows[i].slot, " with ", wanted,
+          most > wanted ? StrCat(" to ", most) : ""));
     }
     if (row.status.ok() && row.embedding.size() != options_.limits.embedding_size) {
       return absl::InternalError(StrCat("result of step ", result.id, ", row ", i,
@@ -289,6 +295,8 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
   --sequence.rows_in_flight;
   const bool forced = row.samples && sequence.forced_in_flight > 0;
   if (row.samples) --(forced ? sequence.forced_in_flight : sequence.tokens_in_flight);
+  sequence.tokens_in_flight -= row.num_draft;
+  sequence.drafts_in_flight -= row.num_draft;
   if (sequence.ended) return;
   if (!row_result.status.ok()) return FailGroup(sequence, row_result.status, now, events);
 
@@ -297,18 +305,31 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
 
   const int32_t sampled = row_result.tokens.begin + row.num_scored;
   event.scored = {.begin = row_result.tokens.begin, .end = sampled};
-  event.sampled = {.begin = sampled, .end = row_result.tokens.end};
+  event.sampled = {.begin = sampled, .end = sampled};
   event.embedding = row_result.embedding;
   sequence.scored += row.num_scored;
-  if (sequence.slot && options_.prefix_caching) PublishBlocks(sequence, row.end);
+  const bool publishes = sequence.slot && options_.prefix_caching;
+  if (forced) {  // Force has returned its event.
+    if (publishes) PublishBlocks(sequence, row.end);
+    return;
+  }
 
   std::optional<EndReason> reason;
-  if (forced) return;  // Force has returned its event.
-  if (row.samples) {
-    reason = TakeToken(sequence, result.tokens[sampled].token, now);
-  } else if (row.end == sequence.max_size) {
+  const size_t size = sequence.tokens.size();
+  if (row.num_draft > 0) CountAccepted(sequence, row, row_result.tokens.end - sampled - 1);
+  while (event.sampled.end < row_result.tokens.end && !reason) {
+    reason = TakeToken(sequence, result.tokens[event.sampled.end++].token, now);
+  }
+  if (!row.samples && row.end == sequence.max_size) {
     reason = EndReason::kLength;  // nothing was to be generated
   }
+  // The last token that was sampled is no input yet.
+  if (publishes) {
+    PublishBlocks(sequence,
+                  row.samples ? static_cast<int32_t>(sequence.tokens.size()) - 1 : row.end);
+  }
+  if (!reason && row.samples) GuessOn(sequence, size);
+  if (sequence.late_draft.has_value() && !reason) SetLateDraft(sequence);
   if (reason) event.end = End(sequence, *reason, absl::OkStatus(), now);
   if (row_result.tokens.size() > 0 || event.end) events->push_back(std::move(event));
 }
@@ -380,6 +401,8 @@ SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status st
       .ended = now,
   };
   if (reason == EndReason::kStopToken) end.stop_token = sequence.tokens.back();
+  end.draft_tokens = sequence.draft_tokens;
+  end.accepted_tokens = sequence.accepted_tokens;
 
   if (sequence.slot) {
     LeaveSlot(sequence);
@@ -394,6 +417,7 @@ SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status st
   waiting_.Leave(sequence);
   sequence.ended = true;
   while (!sequence.late_masks.empty()) SetLateMask(sequence, all_tokens_);
+  if (sequence.late_draft.has_value()) SetLateDraft(sequence);
   const auto it = sequences_.find(sequence.id);
   std::unique_ptr<Sequence> owned = std::move(it->second);
   sequences_.erase(it);

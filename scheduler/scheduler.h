@@ -36,6 +36,7 @@ struct SchedulerOptions {
   StepLimits limits;
   bool prefix_caching = true;
   bool late_masks = false;  // rows may stand in plans before their masks are known
+  int32_t num_draft_tokens = 0;  // of a row's draft, at most; to kMaxDraftTokens
 
   // Tokens between the first checkpoints of the states of a long prompt; between later ones there
   // are more.
@@ -85,7 +86,7 @@ struct SchedulerStats {
 };
 
 // How to drive it: Submit each Plan() until there is none, Commit each result in the order of the
-// plans, set the masks that TakeLateMasks returns, repeat. A sequence that was added gets exactly
+// plans, set the masks and drafts that TakeLateMasks and TakeLateDrafts return, repeat. A sequence that was added gets exactly
 // one event with `end`, and nothing after it.
 class Scheduler {
  public:
@@ -114,6 +115,10 @@ class Scheduler {
   // those of SetMask and Force, and of sequences that have ended one that allows every token, since
   // what is sampled for them is dropped. They are for Executor::SetMasks.
   std::vector<LateMask> TakeLateMasks() { return std::exchange(late_masks_, {}); }
+
+  // Returns the drafts that have become known since the last call and that rows of steps in flight
+  // wait for, empty ones for sequences that have ended. They are for Executor::SetDrafts.
+  std::vector<LateDraft> TakeLateDrafts() { return std::exchange(late_drafts_, {}); }
 
   // Gives a sequence with masks the tokens that must come next, so that they need not be sampled:
   // its next row computes them together. Call it before the SetMask for the token after them, and
@@ -166,6 +171,7 @@ class Scheduler {
     int32_t end;  // position after its last input token
     int32_t num_scored;
     bool samples;
+    int32_t num_draft = 0;
   };
   struct PlannedStep {
     StepId id = 0;
@@ -184,6 +190,11 @@ class Scheduler {
   }
   int32_t BlocksFor(int32_t positions) const { return options_.limits.state.BlocksFor(positions); }
   int32_t BlocksToGrow(const Sequence& sequence, int pool) const;
+  // Returns the inputs of a sequence that decodes, in the step that is being planned.
+  static int32_t InputsToDecode(const Sequence& sequence) {
+    const int32_t ready = sequence.num_ready();
+    return ready > 0 ? ready + sequence.planned_draft : 0;
+  }
   int32_t BlocksToDecode(const Sequence& sequence) const;
   void Reserve(const Sequence& sequence, int32_t sign, BlockCounts& reserved) const;
 
@@ -233,6 +244,15 @@ class Scheduler {
   void AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft);
   bool BeginsFromGroup(const Sequence& sequence) const;
 
+  double CostOfPosition(int32_t rows, int64_t context) const;
+  int32_t LongestDraft(const Sequence& sequence) const;
+  void ChooseDrafts(Draft& draft, int32_t rows, int64_t context);
+  void AddDraft(Sequence& sequence, int32_t length, StepRow& row, StepPlan& plan);
+  void CountDraft(Sequence& sequence, int32_t length);
+  void SetLateDraft(Sequence& sequence);
+  void CountAccepted(Sequence& sequence, const PlannedRow& row, int32_t accepted);
+  void GuessOn(Sequence& sequence, size_t first);
+
   int32_t PromptCheckpoint(const Sequence& sequence) const;
   CheckpointKind KindOf(const Sequence& sequence, int32_t position) const;
   int32_t NextDistance(int32_t position) const;
@@ -274,7 +294,8 @@ class Scheduler {
   // With state at slots a prefix is shared by a checkpoint.
   const bool shares_prefixes_;
   const std::shared_ptr<const SampleMask> all_tokens_;
-  std::vector<LateMask> late_masks_;  // for TakeLateMasks
+  std::vector<LateMask> late_masks_;    // for TakeLateMasks
+  std::vector<LateDraft> late_drafts_;  // for TakeLateDrafts
   StatePools pools_;
   CheckpointPool checkpoints_;
   BlockHasher hasher_;

@@ -71,7 +71,7 @@ int32_t Scheduler::BlocksToGrow(const Sequence& sequence, int pool) const {
 
 // The blocks of each pool that a sequence which decodes needs for its next row.
 int32_t Scheduler::BlocksToDecode(const Sequence& sequence) const {
-  return BlocksFor(sequence.computed + sequence.num_ready()) - sequence.tables.length();
+  return BlocksFor(sequence.computed + InputsToDecode(sequence)) - sequence.tables.length();
 }
 
 // Adds the blocks that the sequence will soon need to `reserved`, or with a `sign` of -1 subtracts
@@ -90,11 +90,17 @@ void Scheduler::BeginBudget(Draft& draft) {
     const int32_t ready = sequence->num_ready();
     if (sequence->decoding()) {
       rows += ready;
-      blocks += BlocksToDecode(*sequence);
       context += ready * (sequence->computed + 1);
     } else {
       prompt_tokens += ready;
     }
+  }
+  ChooseDrafts(draft, rows, context);
+  for (const Sequence* sequence : running_) {
+    if (!sequence->decoding()) continue;
+    blocks += BlocksToDecode(*sequence);
+    rows += sequence->planned_draft;
+    context += int64_t{sequence->planned_draft} * (sequence->computed + 1);
   }
   draft.decodes_ahead = rows;
   draft.blocks_ahead = blocks;
@@ -117,6 +123,7 @@ void Scheduler::PlanRunning(Draft& draft) {
     Sequence& sequence = *running_[i];
     int32_t num_tokens = sequence.num_ready();
     if (sequence.decoding()) {
+      num_tokens = InputsToDecode(sequence);
       draft.decodes_ahead -= num_tokens;
       draft.blocks_ahead -= BlocksToDecode(sequence);
     } else {
@@ -168,7 +175,7 @@ int32_t Scheduler::FreeBlocksFor(size_t running, int32_t num_tokens, Draft& draf
 // again, as far as the prefix cache has not kept it.
 void Scheduler::Preempt(Sequence& sequence, Draft& draft) {
   if (sequence.decoding()) {
-    draft.decodes_ahead -= sequence.num_ready();
+    draft.decodes_ahead -= InputsToDecode(sequence);
     draft.blocks_ahead -= BlocksToDecode(sequence);
   }
   std::erase_if(draft.to_copy, [&](const StateToCopy& copy) { return copy.sequence == &sequence; });
@@ -377,12 +384,14 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
   row.second_type = sequence.second_type;
 
   row.tokens.begin = static_cast<int32_t>(plan.tokens.size());
+  const int32_t length = std::min(num_tokens - 1, sequence.decoding() ? sequence.planned_draft : 0);
   if (sequence.computed < static_cast<int32_t>(sequence.tokens.size())) {
     const auto first = sequence.tokens.begin() + sequence.computed;
-    plan.tokens.insert(plan.tokens.end(), first, first + num_tokens);
+    plan.tokens.insert(plan.tokens.end(), first, first + num_tokens - length);
   } else {
     row.sampled_by = sequence.sampled_by;
   }
+  if (length > 0) AddDraft(sequence, length, row, plan);
   row.tokens.end = static_cast<int32_t>(plan.tokens.size());
 
   const int32_t end = sequence.computed + num_tokens;
@@ -392,16 +401,17 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
   row.blocks.end = static_cast<int32_t>(plan.blocks.size());
   sequence.blocks_sent = sequence.tables.length();
 
-  PlannedRow planned{.sequence = &sequence, .slot = row.slot, .end = end};
+  PlannedRow planned{
+      .sequence = &sequence, .slot = row.slot, .end = end, .num_draft = row.num_draft};
   AddLogits(sequence, num_tokens, row, planned, plan);
   plan.rows.push_back(row);
   draft.step.rows.push_back(planned);
 
   StepWork& work = draft.step.work;
   if (sequence.decoding()) {
-    counters_.decode_tokens += num_tokens;
+    counters_.decode_tokens += num_tokens - length;  // CountDraft counts the draft's
     work.decode_rows += num_tokens;
-    work.decode_context += end;
+    work.decode_context += int64_t{num_tokens} * end;
   } else {
     counters_.prefill_tokens += num_tokens;
     work.AddPrompt(num_tokens, sequence.computed);
@@ -412,7 +422,8 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
   draft.budget -= num_tokens;
   ++sequence.rows_in_flight;
   if (planned.samples) {
-    ++sequence.tokens_in_flight;
+    sequence.tokens_in_flight += 1 + length;
+    sequence.drafts_in_flight += length;
     sequence.sampled_by = plan.id;
   }
   sequence.computed = end;
@@ -434,8 +445,11 @@ void Scheduler::AddLogits(Sequence& sequence, int32_t num_tokens, StepRow& row, 
   planned.num_scored = static_cast<int32_t>(plan.logits.size()) - row.logits.begin;
 
   const int32_t size = static_cast<int32_t>(sequence.tokens.size()) + sequence.tokens_in_flight;
-  planned.samples = planned.end == size && size < sequence.max_size;
+  planned.samples = planned.end - row.num_draft == size && size < sequence.max_size;
   if (planned.samples) {
+    for (int32_t i = num_tokens - 1 - row.num_draft; i < num_tokens - 1; ++i) {
+      plan.logits.push_back({.offset = i, .target = std::nullopt});
+    }
     plan.logits.push_back({.offset = num_tokens - 1,
                            .target = std::nullopt,
                            .mask = std::exchange(sequence.mask, nullptr)});

@@ -1,5 +1,5 @@
-// Over a million random events (arrive, cancel, plan, commit, with rows and steps that fail, and
-// masks that come late and bring tokens that need no step)
+// Over a million random events (arrive, cancel, plan, commit, with rows and steps that fail, masks
+// that come late and bring tokens that need no step, and drafts that are right more or less often)
 // against the model of an executor that checks every plan and every cached value
 // (model_executor_test_util.h). After each event, every block has as many holders as it counts, and
 // every place of a checkpoint one use; each sequence gets exactly the tokens and scores that it
@@ -47,6 +47,7 @@ struct Case {
   bool masks = false;
   bool late_masks = false;
   std::vector<StateGroup> groups = {PagedState{}};
+  int draft_tokens = 0;
 };
 
 const StateGroup kPages = PagedState{};
@@ -54,6 +55,10 @@ const StateGroup kSlots = SlotState{};
 StateGroup Window(int32_t tokens) { return PagedState{.window = tokens}; }
 Case Of(Case c, std::vector<StateGroup> groups) {
   c.groups = std::move(groups);
+  return c;
+}
+Case WithDrafts(int tokens, Case c) {
+  c.draft_tokens = tokens;
   return c;
 }
 
@@ -93,6 +98,45 @@ const Case kCases[] = {
     Of({"SlotsOfTenants", 8, 24, {30, 16}, 4, 40, true, 2, true, 3}, {kPages, kSlots}),
     Of({"SlotsWindowsAndFaults", 8, 24, {10, 20, 8}, 4, 40, true, 3, true, 2},
        {kSlots, kPages, Window(5)}),
+    WithDrafts(1, {"DraftsOfOneToken", 6, 16, {24}, 4, 40, true, 1, false}),
+    WithDrafts(4, {"Drafts", 6, 16, {24}, 4, 40, true, 1, false}),
+    WithDrafts(4, {"DraftsTightBudget", 6, 7, {20}, 4, 40, true, 2, true}),
+    WithDrafts(8, {"DraftsPrioritiesAndFaults", 8, 40, {24}, 4, 40, true, 3, true}),
+    WithDrafts(5, {"DraftsWithoutCache", 6, 16, {20}, 4, 40, false, 2, true}),
+    WithDrafts(3, {"DraftsBlocksOfOneToken", 5, 20, {50}, 1, 24, true, 2, true}),
+    WithDrafts(6, {"DraftsOfTenants", 8, 30, {20}, 4, 40, true, 3, true, 4}),
+    WithDrafts(4, {"DraftsAndMasks", 6, 24, {20}, 4, 40, true, 2, true, 2, true}),
+    WithDrafts(4, {"DraftsAndLateMasks", 6, 24, {20}, 4, 40, true, 2, true, 1, true, true}),
+    WithDrafts(4, Of({"DraftsAndWindow", 6, 16, {14}, 4, 40, true, 1, true}, {Window(9)})),
+    WithDrafts(4, Of({"DraftsAndThreeGroups", 6, 24, {12, 20, 10}, 4, 40, true, 3, true},
+                     {Window(12), kPages, Window(5)})),
+};
+
+// Guesses what the reference says; one in four of its tokens is another. At the end of what that
+// says it guesses on.
+class NoisyDrafter : public Drafter {
+ public:
+  NoisyDrafter(std::vector<Token> expected, uint64_t seed)
+      : expected_(std::move(expected)), seed_(seed) {}
+
+  void Append(absl::Span<const Token> tokens) override { next_ += tokens.size(); }
+  std::vector<Token> Draft(int32_t most) const override {
+    std::vector<Token> draft;
+    std::mt19937_64 random(seed_ + next_);
+    if (random() % 8 == 0) return draft;
+    while (static_cast<int32_t>(draft.size()) < most && random() % 16 > 0) {
+      const size_t at = next_ + draft.size();
+      const bool is_right = at < expected_.size() && random() % 4 > 0;
+      draft.push_back(is_right ? expected_[at] : static_cast<Token>(random() % 17));
+    }
+    return draft;
+  }
+  std::unique_ptr<Drafter> Clone() const override { return std::make_unique<NoisyDrafter>(*this); }
+
+ private:
+  std::vector<Token> expected_;
+  uint64_t seed_;
+  size_t next_ = 0;
 };
 
 constexpr Token kStops[] = {9, 0};
@@ -118,6 +162,7 @@ class World {
                             .vocab_size = kVocabSize},
                  .prefix_caching = c.prefix_caching,
                  .late_masks = c.late_masks,
+                 .num_draft_tokens = c.draft_tokens,
                  .checkpoint_distance = 8,
                  .itl_slo = c.tenants > 1 ? std::optional(Duration::zero()) : std::nullopt},
         scheduler_(*Scheduler::Create(options_)),
@@ -267,7 +312,7 @@ class World {
     }
   }
 
-  void Add(const SequenceRequest& request) {
+  void Add(SequenceRequest request) {
     const auto size = static_cast<int32_t>(request.prompt.size());
     const int32_t num_new = static_cast<int32_t>(
         std::min<int64_t>(request.stop.max_tokens, MaxNewTokens(size, options_.limits)));
@@ -283,6 +328,7 @@ class World {
                                            request.sampling->penalizes());
       if (!request.score_prompt) alive.expected.prompt_logprobs.clear();
     }
+    request.drafter = std::make_shared<NoisyDrafter>(alive.expected.generated, request.id);
     const absl::Status status = scheduler_->Add(request);
     ASSERT_EQ(status.ok(), can_fit) << status;
     if (!can_fit) return;
@@ -325,6 +371,7 @@ class World {
     ASSERT_EQ(events.size(), 1u);
     EXPECT_EQ(events[0].end->reason, EndReason::kCancelled);
     Take(events[0], {});
+    GiveDrafts();
   }
 
   void Plan() {
@@ -376,6 +423,7 @@ class World {
     std::vector<TokenEvent> events;
     const absl::Status status = scheduler_->Commit(result, now_, &events);
     ASSERT_TRUE(status.ok()) << status;
+    GiveDrafts();
     for (const TokenEvent& event : events) {
       Take(event, result);
       const auto it = alive_.find(event.id);
@@ -385,6 +433,11 @@ class World {
     size_t told = 0;
     for (const TokenEvent& event : events) told += event.sampled.size() + event.scored.size();
     counts_.surplus_rows += static_cast<int64_t>(result.tokens.size() - told);
+  }
+
+  void GiveDrafts() {
+    const absl::Status status = executor_.SetDrafts(scheduler_->TakeLateDrafts());
+    ASSERT_TRUE(status.ok()) << status;
   }
 
   // Returns whether the device waits for a late mask of the step.
@@ -528,6 +581,10 @@ TEST_P(SchedulerPropertyTest, HoldsThroughRandomEvents) {
   EXPECT_EQ(counts.failures > 60, c.faults);
   EXPECT_EQ(stats.forced_tokens > 10'000, c.masks);
   EXPECT_EQ(counts.masks_in_flight > 1'000, c.late_masks);
+  int64_t accepted = 0;
+  for (const int64_t at_place : stats.accepted_tokens) accepted += at_place;
+  EXPECT_EQ(accepted > 1'000, c.draft_tokens > 0);
+  EXPECT_EQ(stats.draft_tokens > accepted, c.draft_tokens > 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(, SchedulerPropertyTest, ::testing::ValuesIn(kCases),

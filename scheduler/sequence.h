@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "scheduler/block_tables.h"
 #include "scheduler/checkpoint_pool.h"
+#include "scheduler/draft_record.h"
 #include "scheduler/sequence_request.h"
 
 namespace millrace {
@@ -66,24 +67,33 @@ struct Sequence {
   int32_t charged = 0;  // leading positions that its tenant was charged for, or were cached
   bool ended = false;
   std::shared_ptr<const SampleMask> mask;  // for the token after `tokens`, once it is known
+  std::shared_ptr<Drafter> drafter;        // has `tokens`; null: nothing is guessed
+  std::vector<Token> draft;                // what is guessed to follow `tokens`
+  DraftRecord record;                      // of what was guessed
+  int32_t draft_tokens = 0;                // that rows had
+  int32_t accepted_tokens = 0;             // of these
 
   // In flight.
   int32_t rows_in_flight = 0;
   int32_t forced_in_flight = 0;     // the first of these that sample: `tokens` has theirs already
   int32_t tokens_in_flight = 0;     // sampled by the rows after those
+  int32_t drafts_in_flight = 0;     // of these, tokens of drafts: perhaps never sampled
   StepId sampled_by = 0;            // the last step that samples for it
+  std::optional<LateDraft> late_draft;  // of a row that waits for it, not yet known
   std::deque<LateMask> late_masks;  // of these rows, not yet known, oldest first
 
   // While running.
   std::optional<SlotId> slot;
   BlockTables tables;
   int32_t blocks_sent = 0;  // leading places that plans have sent; 0: no plan has begun the slot
-  int32_t computed = 0;     // planned: positions whose state is in `tables`
+  int32_t computed = 0;     // planned: positions whose state is in `tables`, with those of drafts
   int32_t prefill_end = 0;  // below it, prefill (or recompute); from it on, decode
   int32_t blocks_committed =
       0;  // leading blocks that need not be looked at for publishing any more
   // Computes the last but one of the prompt's positions; 0: not yet planned.
   StepId prompt_step = 0;
+
+  int32_t planned_draft = 0;  // tokens of the draft that the step being planned may check
 
   // While running, of a model with state at slots. Checkpoints lie at whole blocks.
   std::optional<CheckpointId> begins_from;  // held until the first row is planned
@@ -110,6 +120,8 @@ struct Sequence {
 
   bool scoring() const { return scored < prompt_size - 1; }
   bool decoding() const { return computed >= prefill_end; }
+  // Returns how many positions are computed if no draft in flight is right.
+  int32_t least_computed() const { return computed - drafts_in_flight; }
 
   // False just after a preemption: a token in flight, or the mask of the next one, is not yet
   // known.

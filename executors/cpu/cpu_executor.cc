@@ -83,7 +83,9 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadCpuExecutor(const ModelSpec& model
             device.threads > 0 ? device.threads : UsableCores(), " threads, ",
             info.weight_bytes >> 20, " MiB of weights, ",
             DivisionText(info.limits.state, info.limits.num_blocks));
-  return MakeHostExecutor(std::move(host_model));
+  // Other nodes get plans and no drafts.
+  const bool drafts = nodes == nullptr && !info.limits.has_slots() && info.limits.embedding_size == 0;
+  return MakeHostExecutor(std::move(host_model), drafts ? kMaxDraftTokens : 0);
 }
 
 }  // namespace millrace::cpu

@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/draft_mailbox.h"
 #include "executors/fake/block_ledger.h"
 #include "executors/mask_mailbox.h"
 #include "executors/plan_checker.h"
@@ -104,6 +105,7 @@ ModelInfo MakeInfo(const FakeSpec& device) {
           .weight_bytes = 0,
           .takes_masks = true,
           .takes_late_masks = true,
+          .max_draft_tokens = kMaxDraftTokens,
           .limits = {.max_num_seqs = device.max_num_seqs,
                      .max_num_batched_tokens = device.max_num_batched_tokens,
                      .max_model_len =
@@ -120,7 +122,7 @@ class FakeExecutor : public Executor {
   explicit FakeExecutor(const FakeSpec& device)
       : info_(MakeInfo(device)),
         spec_(device),
-        checker_(info_.limits, info_.takes_late_masks),
+        checker_(info_.limits, info_.takes_late_masks, info_.max_draft_tokens),
         ledger_(info_.limits),
         slots_(info_.limits.max_num_seqs),
         runner_([this](StepPlan plan) { return Run(std::move(plan)); }),
@@ -142,6 +144,12 @@ class FakeExecutor : public Executor {
     return absl::OkStatus();
   }
 
+  absl::Status SetDrafts(std::vector<LateDraft> drafts) override {
+    MILLRACE_RETURN_IF_ERROR(checker_.CheckDrafts(drafts));
+    drafts_.Put(std::move(drafts));
+    return absl::OkStatus();
+  }
+
   std::optional<StepResult> Poll() override { return worker_.Poll(); }
   std::optional<StepResult> Wait() override { return worker_.Wait(); }
 
@@ -149,11 +157,13 @@ class FakeExecutor : public Executor {
   struct Slot {
     std::shared_ptr<const SamplingParams> sampling;
     Token last_token = 0;
+    int32_t end = 0;                      // positions with the tokens before last_token
     std::optional<int32_t> answer_begin;  // position of the first sampled token
     bool failed = false;
   };
 
   StepResult Run(StepPlan plan) {
+    drafts_.FillAll(plan);
     due_ = std::max(due_, Clock::Real().Now()) + FakeStepTime(spec_, plan);
     std::this_thread::sleep_until(due_);
     while (hang.Fires()) std::this_thread::sleep_for(kHang);
@@ -180,14 +190,22 @@ class FakeExecutor : public Executor {
       return;
     }
     out.tokens.begin = static_cast<int32_t>(result->tokens.size());
+    const int32_t start = row.sampled_by.has_value() ? slot.end : row.start;
+    std::vector<Token> inputs;
+    if (row.sampled_by.has_value()) inputs.push_back(slot.last_token);
+    inputs.insert(inputs.end(), plan.tokens.begin() + row.tokens.begin,
+                  plan.tokens.begin() + row.tokens.end);
+    slot.end = start + row.num_tokens - row.num_draft;
     for (int32_t at = row.logits.begin; at < row.logits.end; ++at) {
       const WantedLogits& wanted = plan.logits[at];
-      const Token previous = row.sampled_by.has_value()
-                                 ? slot.last_token
-                                 : plan.tokens[row.tokens.begin + wanted.offset];
+      if (start + wanted.offset >= slot.end) {  // Behind a draft's token.
+        if (inputs[wanted.offset] != slot.last_token) break;
+        ++slot.end;
+      }
+      const Token previous = inputs[wanted.offset];
       Token sampled = spec_.answer.empty() || wanted.target.has_value()
-                          ? FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous)
-                          : OfAnswer(&slot, row.start + wanted.offset + 1);
+                          ? FakeToken(*slot.sampling, start + wanted.offset + 1, previous)
+                          : OfAnswer(&slot, start + wanted.offset + 1);
       const SampleMask* const mask = wanted.mask.get();
       const bool told = !spec_.answer.empty() && mask != nullptr &&
                         ((*mask)[sampled / 32] >> (sampled % 32) & 1) != 0;
@@ -222,6 +240,7 @@ class FakeExecutor : public Executor {
   PlanChecker checker_;
   BlockLedger ledger_;
   MaskMailbox masks_;
+  DraftMailbox drafts_;
   // The worker's:
   std::vector<Slot> slots_;
   int64_t moves_ = 0;  // of all plans

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "executors/draft_mailbox.h"
 #include "executors/host/slots.h"
 #include "executors/plan_checker.h"
 #include "executors/step_worker.h"
@@ -18,19 +19,20 @@ namespace {
 constexpr Logger kLog(LogComponent::kExecutors);
 
 // The host samples for every model, under masks that it has when the step begins.
-ModelInfo WithMasks(ModelInfo info) {
+ModelInfo WithSampling(ModelInfo info, int32_t max_draft_tokens) {
   info.takes_masks = true;
+  info.max_draft_tokens = max_draft_tokens;
   return info;
 }
 
 class HostExecutor : public Executor {
  public:
-  explicit HostExecutor(std::unique_ptr<HostModel> model)
+  HostExecutor(std::unique_ptr<HostModel> model, int32_t max_draft_tokens)
       : parts_(new Parts(std::move(model))),
         model_(parts_->model.get()),
-        info_(WithMasks(model_->info())),
-        checker_(info_.limits),
-        runner_([this](const StepPlan& plan) { return Run(plan); }),
+        info_(WithSampling(model_->info(), max_draft_tokens)),
+        checker_(info_.limits, info_.takes_late_masks, info_.max_draft_tokens),
+        runner_([this](StepPlan plan) { return Run(std::move(plan)); }),
         worker_(runner_) {}
 
   const ModelInfo& info() const override { return info_; }
@@ -40,6 +42,12 @@ class HostExecutor : public Executor {
     MILLRACE_RETURN_IF_ERROR(worker_.Ready());
     MILLRACE_RETURN_IF_ERROR(checker_.Check(plan));
     return worker_.Submit(std::move(plan));
+  }
+
+  absl::Status SetDrafts(std::vector<LateDraft> drafts) override {
+    MILLRACE_RETURN_IF_ERROR(checker_.CheckDrafts(drafts));
+    drafts_.Put(std::move(drafts));
+    return absl::OkStatus();
   }
 
   absl::StatusOr<std::vector<MixtureUse>> MixtureUses() const override {
@@ -65,7 +73,8 @@ class HostExecutor : public Executor {
     }
   };
 
-  StepResult Run(const StepPlan& plan) {
+  StepResult Run(StepPlan plan) {
+    drafts_.FillAll(plan);
     if (!plan.moves.empty()) {
       absl::Status moved = model_->Move(plan.moves);
       if (!moved.ok()) return {.id = plan.id, .status = std::move(moved)};
@@ -109,14 +118,16 @@ class HostExecutor : public Executor {
   HostModel* const model_;
   const ModelInfo info_;
   PlanChecker checker_;
+  DraftMailbox drafts_;
   SerialStepRunner runner_;
   StepWorker worker_;  // last, since its thread uses the members above
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model) {
-  return std::make_unique<HostExecutor>(std::move(model));
+std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model,
+                                           int32_t max_draft_tokens) {
+  return std::make_unique<HostExecutor>(std::move(model), max_draft_tokens);
 }
 
 }  // namespace millrace

@@ -42,7 +42,10 @@ class HostModel {
   virtual bool Hangs() { return false; }
 };
 
-std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model);
+// `max_draft_tokens`: ModelInfo's. Only for a model whose numbers are the same in rows of any
+// length, and that has no state at slots, which would keep what a draft's tokens left there.
+std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model,
+                                           int32_t max_draft_tokens = 0);
 
 }  // namespace millrace
 

@@ -133,11 +133,24 @@ void Sampler::Adjust(absl::Span<float> logits, const SampleRequest& request) {
     Set(logits, biased.token, logits[biased.token] + biased.bias);
   }
   if (params.penalizes()) {
-    for (const auto& [token, generated] : request.counts->generated()) {
+    const auto penalize = [&](Token token, int32_t generated) {
       float logit = logits[token];
       logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
       logit -= params.frequency_penalty * static_cast<float>(generated);
       Set(logits, token, generated > 0 ? logit - params.presence_penalty : logit);
+    };
+    const auto drafted = [&](Token token) {
+      return static_cast<int32_t>(
+          std::count(request.drafted.begin(), request.drafted.end(), token));
+    };
+    const auto& counted = request.counts->generated();
+    for (const auto& [token, generated] : counted) penalize(token, generated + drafted(token));
+    for (size_t i = 0; i < request.drafted.size(); ++i) {
+      const Token token = request.drafted[i];
+      const auto before = request.drafted.first(i);
+      if (counted.contains(token) || std::find(before.begin(), before.end(), token) != before.end())
+        continue;
+      penalize(token, drafted(token));
     }
   }
   if (request.position >= params.banned_before) return;

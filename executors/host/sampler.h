@@ -22,6 +22,7 @@ struct SampleRequest {
   int32_t position;                     // of the token to sample or score
   std::optional<Token> target;          // if set, the token to score
   const TokenCounts* counts = nullptr;  // of the tokens before `position`; set if params penalize
+  absl::Span<const Token> drafted = {};  // the last tokens before `position`, beside those counted
   const SampleMask* mask = nullptr;     // if set, the tokens that may be sampled
 };
 

@@ -1,5 +1,7 @@
 #include "executors/host/slots.h"
 
+#include <algorithm>
+
 namespace millrace {
 
 Slots::Slots(const StepLimits& limits)
@@ -22,6 +24,17 @@ void Slots::Append(const StepPlan& plan, const StepRow& row, Slot& slot) const {
   }
 }
 
+namespace {
+
+// Returns the tokens of the draft up to this input token of the row, of its `given` ones the last.
+absl::Span<const Token> Drafted(const StepRow& row, int32_t offset,
+                                absl::Span<const Token> given) {
+  const int32_t drafted = std::max(offset - (row.num_tokens - 1 - row.num_draft), 0);
+  return given.last(row.num_draft).first(drafted);
+}
+
+}  // namespace
+
 void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
   for (const SlotStart& start : plan.starts) {
     Slot& slot = slots_[start.slot];
@@ -42,10 +55,15 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
     Slot& slot = slots_[row.slot];
     Append(plan, row, slot);
     const int first = static_cast<int>(input->tokens.size());
+    // Tokens of earlier drafts may have turned out to be others.
+    const int32_t start = row.sampled_by.has_value() ? slot.end : row.start;
+    slot.end = start;
+    const absl::Span<const Token> given =
+        absl::MakeConstSpan(plan.tokens).subspan(row.tokens.begin, row.tokens.size());
+    if (row.sampled_by.has_value()) input->tokens.push_back(slot.last_token);
+    input->tokens.insert(input->tokens.end(), given.begin(), given.end());
     for (int i = 0; i < row.num_tokens; ++i) {
-      input->tokens.push_back(row.sampled_by.has_value() ? slot.last_token
-                                                         : plan.tokens[row.tokens.begin + i]);
-      input->positions.push_back(row.start + i);
+      input->positions.push_back(start + i);
       input->types.push_back(i >= row.second_type.value_or(row.num_tokens) ? 1 : 0);
       input->row_of.push_back(static_cast<int>(input->rows.size()));
     }
@@ -54,9 +72,10 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
       const WantedLogits& wanted = plan.logits[at];
       input->wanted.push_back(first + wanted.offset);
       input->samples.push_back({.params = slot.sampling.get(),
-                                .position = row.start + wanted.offset + 1,
+                                .position = start + wanted.offset + 1,
                                 .target = wanted.target,
                                 .counts = &slot.counts,
+                                .drafted = Drafted(row, wanted.offset, given),
                                 .mask = wanted.mask.get()});
     }
   }
@@ -65,10 +84,14 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
 StepResult Slots::End(const StepPlan& plan, absl::Span<const Sampled> sampled) {
   size_t next = 0;
   for (const StepRow& row : plan.rows) {
-    for (int32_t at = row.logits.begin; at < row.logits.end; ++at, ++next) {
-      if (plan.logits[at].target.has_value()) continue;
-      Slot& slot = slots_[row.slot];
-      slot.last_token = sampled[next].token;
+    Slot& slot = slots_[row.slot];
+    const absl::Span<const Sampled> of_row = sampled.subspan(next, row.logits.size());
+    next += of_row.size();
+    const int32_t accepted = AcceptedDraft(plan, row, of_row);
+    slot.end += row.num_tokens - row.num_draft + accepted;
+    for (int32_t i = 0; i < row.logits.size() - row.num_draft + accepted; ++i) {
+      if (plan.logits[row.logits.begin + i].target.has_value()) continue;
+      slot.last_token = of_row[i].token;
       if (slot.sampling->penalizes()) slot.counts.AddGenerated(slot.last_token);
     }
   }

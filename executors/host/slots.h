@@ -38,6 +38,7 @@ class Slots {
     TokenCounts counts;                              // maintained if `sampling` penalizes
     std::vector<std::vector<BlockId>> block_tables;  // by group
     Token last_token = 0;
+    int32_t end = 0;  // positions with the tokens before last_token
   };
   // Appends a row's blocks to its slot's tables.
   void Append(const StepPlan& plan, const StepRow& row, Slot& slot) const;
