@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "base/token.h"
 #include "speculative/drafter.h"
+#include "speculative/followed_text.h"
 #include "speculative/suffix_automaton.h"
 
 namespace millrace {
@@ -29,10 +30,10 @@ struct LookupOptions {
 // token; of more than kMaxAnswerTokens the last ones are looked up, at least so many.
 class LookupDrafter final : public Drafter {
  public:
-  static constexpr int32_t kMaxPromptTokens = 1 << 17;
+  static constexpr int32_t kMaxTextTokens = 1 << 17;
   static constexpr int32_t kMaxAnswerTokens = 1 << 15;
 
-  // Prepares a prompt, of which the last kMaxPromptTokens are looked up, or a prediction, of which
+  // Prepares a prompt, of which the last kMaxTextTokens are looked up, or a prediction, of which
   // the first are.
   static std::shared_ptr<const SuffixAutomaton> IndexPrompt(const LookupOptions& options,
                                                             absl::Span<const Token> prompt);
@@ -48,20 +49,10 @@ class LookupDrafter final : public Drafter {
   std::unique_ptr<Drafter> Clone() const override;
 
  private:
-  // A text that grows no more, and the place in it where the sequence goes on.
-  struct Source {
-    std::shared_ptr<const SuffixAutomaton> text;
-    SuffixAutomaton::Match match;  // of the sequence's longest suffix that the text has
-    int32_t next = 0;              // the sequence's next token is likely to be this one
-    int32_t common = 0;            // so many tokens before it are the sequence's last ones
-
-    void Append(Token token);
-  };
-
   LookupOptions options_;
-  std::vector<Source> sources_;  // the prediction and the prompt, and an earlier part of the answer
-  size_t num_given_;             // the first ones, which are not the answer's
-  SuffixAutomaton answer_;       // or its last part
+  std::vector<FollowedText> texts_;  // prediction and prompt, then an earlier part of the answer
+  size_t num_given_;                 // the first ones, which are not the answer's
+  SuffixAutomaton answer_;           // or its last part
 };
 
 }  // namespace millrace

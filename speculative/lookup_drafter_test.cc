@@ -130,7 +130,7 @@ TEST(LookupDrafterTest, ForgetsTheBeginningOfALongAnswer) {
 }
 
 TEST(LookupDrafterTest, LooksUpTheLastTokensOfALongPrompt) {
-  Tokens prompt(LookupDrafter::kMaxPromptTokens + 10, 0);
+  Tokens prompt(LookupDrafter::kMaxTextTokens + 10, 0);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<Token>(i);
   LookupDrafter drafter = Make({}, prompt);
   drafter.Append(Tokens{0, 1, 2});
