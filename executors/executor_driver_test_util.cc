@@ -59,7 +59,8 @@ void ExecutorDriver::Release(Sequence& sequence) {
   const StateLayout& state = executor_.info().limits.state;
   for (size_t i = 0; i < groups_.size(); ++i) {
     std::vector<BlockId>& table = sequence.tables[i];
-    const int32_t behind = state.BlocksBehindWindow(groups_[i], sequence.computed);
+    const int32_t behind = state.BlocksBehindWindow(
+        groups_[i], sequence.computed - sequence.drafts_in_flight);
     for (size_t j = 0; j < std::min<size_t>(behind, table.size()); ++j) {
       if (j >= sequence.cached && table[j] != kNoBlock) free_blocks_[i].push_back(table[j]);
       table[j] = kNoBlock;
@@ -175,6 +176,95 @@ void ExecutorDriver::Decode(absl::Span<const SlotId> slots, int32_t steps) {
   }
   Take();
   for (const SlotId slot : slots) sequences_[slot].sampled_by.reset();
+}
+
+StepPlan ExecutorDriver::PlanDrafts(absl::Span<const SlotId> slots, int32_t most, bool late,
+                                    const Guess& guess) {
+  StepPlan plan;
+  plan.id = ++last_id_;
+  for (const SlotId slot : slots) {
+    Sequence& sequence = sequences_[slot];
+    StepRow row{.slot = slot, .start = sequence.computed, .num_tokens = 1 + most};
+    row.tokens.begin = static_cast<int32_t>(plan.tokens.size());
+    row.num_draft = most;
+    if (late) {
+      row.sampled_by = plan.id - 1;
+    } else {
+      std::vector<Token> draft = guess(slot, sequence.tokens.size());
+      draft.resize(std::min<size_t>(draft.size(), most));
+      row.num_draft = static_cast<int32_t>(draft.size());
+      row.num_tokens = 1 + row.num_draft;
+      plan.tokens.push_back(sequence.tokens.back());
+      plan.tokens.insert(plan.tokens.end(), draft.begin(), draft.end());
+    }
+    row.tokens.end = static_cast<int32_t>(plan.tokens.size());
+    row.blocks = AddBlocks(sequence, row.start + row.num_tokens, plan);
+    sequence.computed += row.num_tokens;
+    sequence.drafts_in_flight += row.num_draft;
+    row.logits.begin = static_cast<int32_t>(plan.logits.size());
+    for (int32_t i = 0; i < row.num_tokens; ++i) {
+      plan.logits.push_back({.offset = i, .mask = sequence.mask});
+    }
+    row.logits.end = static_cast<int32_t>(plan.logits.size());
+    plan.rows.push_back(row);
+  }
+  return plan;
+}
+
+void ExecutorDriver::TakeDrafts(absl::Span<const SlotId> slots, const std::vector<int32_t>& lengths,
+                                std::vector<int32_t>* next, const Guess& guess) {
+  std::optional<StepResult> result = executor_.Wait();
+  CheckOk(result->status);
+  std::vector<LateDraft> drafts;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    CheckOk(result->rows[i].status);
+    Sequence& sequence = sequences_[slots[i]];
+    const Range tokens = result->rows[i].tokens;
+    sequence.drafts_in_flight -= lengths[i];
+    sequence.computed -= lengths[i] - (tokens.size() - 1);
+    for (int32_t at = tokens.begin; at < tokens.end; ++at) {
+      sequence.tokens.push_back(result->tokens[at].token);
+      const std::optional<float> logprob = result->tokens[at].logprob;
+      if (logprob.has_value()) sequence.logprobs.push_back(*logprob);
+    }
+    if (next == nullptr) continue;
+    std::vector<Token> draft = guess(slots[i], sequence.tokens.size());
+    draft.resize(std::min<size_t>(draft.size(), (*next)[i]));
+    const auto missing = (*next)[i] - static_cast<int32_t>(draft.size());
+    sequence.drafts_in_flight -= missing;
+    sequence.computed -= missing;
+    (*next)[i] -= missing;
+    drafts.push_back(
+        {.step = last_id_, .row = static_cast<int32_t>(i), .tokens = std::move(draft)});
+  }
+  if (next != nullptr) CheckOk(executor_.SetDrafts(std::move(drafts)));
+}
+
+void ExecutorDriver::GenerateWithDrafts(absl::Span<const SlotId> slots, int32_t count,
+                                        int32_t chunk, int32_t most, const Guess& guess) {
+  Generate(slots, 1, chunk);
+  const auto lengths = [](const StepPlan& plan) {
+    std::vector<int32_t> drafts;
+    for (const StepRow& row : plan.rows) drafts.push_back(row.num_draft);
+    return drafts;
+  };
+  const auto all_have = [&](int32_t more) {
+    return std::all_of(slots.begin(), slots.end(), [&](SlotId slot) {
+      const Sequence& sequence = sequences_[slot];
+      return static_cast<int32_t>(sequence.tokens.size()) - sequence.prompt_tokens + more >= count;
+    });
+  };
+  StepPlan plan = PlanDrafts(slots, most, /*late=*/false, guess);
+  std::vector<int32_t> oldest = lengths(plan);
+  CheckOk(executor_.Submit(std::move(plan)));
+  while (!all_have(1)) {
+    plan = PlanDrafts(slots, most, /*late=*/true, guess);
+    std::vector<int32_t> next = lengths(plan);
+    CheckOk(executor_.Submit(std::move(plan)));
+    TakeDrafts(slots, oldest, &next, guess);
+    oldest = std::move(next);
+  }
+  TakeDrafts(slots, oldest, nullptr, guess);
 }
 
 void ExecutorDriver::Generate(absl::Span<const SlotId> slots, int32_t count, int32_t chunk) {

@@ -3,6 +3,7 @@
 #ifndef MILLRACE_EXECUTORS_EXECUTOR_DRIVER_TEST_UTIL_H_
 #define MILLRACE_EXECUTORS_EXECUTOR_DRIVER_TEST_UTIL_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -54,6 +55,12 @@ class ExecutorDriver {
   // `count` sampled tokens. Two steps are in flight, as in the server. Must not follow a call that
   // left slots at uneven positions.
   void Generate(absl::Span<const SlotId> slots, int32_t count, int32_t chunk);
+  // Returns what is guessed to follow a slot's first `known` tokens.
+  using Guess = std::function<std::vector<Token>(SlotId slot, size_t known)>;
+  // As Generate, but rows that decode check drafts of at most `most` tokens. Slots may get more than
+  // `count` tokens.
+  void GenerateWithDrafts(absl::Span<const SlotId> slots, int32_t count, int32_t chunk,
+                          int32_t most, const Guess& guess);
   // Runs `steps` decode steps of all slots, with two in flight.
   void Decode(absl::Span<const SlotId> slots, int32_t steps);
 
@@ -73,7 +80,8 @@ class ExecutorDriver {
     std::shared_ptr<const SampleMask> mask;
     int32_t prompt_tokens = 0;
     std::vector<Token> tokens;
-    int32_t computed = 0;
+    int32_t computed = 0;          // if all drafts in flight are right
+    int32_t drafts_in_flight = 0;  // their tokens
     std::vector<std::vector<BlockId>> tables;  // by paged group; kNoBlock where released
     size_t cached = 0;                         // cached blocks of each
     size_t sent = 0;                           // blocks of each already sent to the executor
@@ -84,6 +92,11 @@ class ExecutorDriver {
   void Release(Sequence& sequence);
   Range AddBlocks(Sequence& sequence, int32_t end, StepPlan& plan);
   StepPlan Plan(absl::Span<const Share> shares, std::optional<int32_t> score_from);
+  StepPlan PlanDrafts(absl::Span<const SlotId> slots, int32_t most, bool late, const Guess& guess);
+  // Commits the oldest step, whose drafts had these lengths, and gives the step behind it, whose
+  // drafts may be so long, its own.
+  void TakeDrafts(absl::Span<const SlotId> slots, const std::vector<int32_t>& lengths,
+                  std::vector<int32_t>* next, const Guess& guess);
   StepResult Take();
 
   Executor& executor_;

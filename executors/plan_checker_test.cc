@@ -45,6 +45,54 @@ StepPlan Decode() {
   return plan;
 }
 
+// The step after Decode's, with room for a draft of three tokens.
+StepPlan Drafted(StepId id, int32_t start) {
+  StepPlan plan;
+  plan.id = id;
+  plan.logits = {{.offset = 0}, {.offset = 1}, {.offset = 2}, {.offset = 3}};
+  plan.rows = {{.slot = 1,
+                .start = start,
+                .num_tokens = 4,
+                .sampled_by = id - 1,
+                .num_draft = 3,
+                .logits = {0, 4}}};
+  return plan;
+}
+
+TEST(PlanCheckerTest, ARowMayBeginWhereADraftMayEnd) {
+  const auto after = [](int32_t start) {
+    PlanChecker checker(kLimits, /*late_masks=*/false, /*max_draft_tokens=*/3);
+    EXPECT_TRUE(checker.Check(Prompt()).ok());
+    EXPECT_TRUE(checker.Check(Decode()).ok());
+    EXPECT_TRUE(checker.Check(Drafted(7, 21)).ok());
+    return checker.Check(Drafted(8, start)).ok();
+  };
+  EXPECT_FALSE(after(21));
+  EXPECT_TRUE(after(22));
+  EXPECT_TRUE(after(25));
+  EXPECT_FALSE(after(26));
+  PlanChecker none(kLimits);
+  EXPECT_TRUE(none.Check(Prompt()).ok());
+  EXPECT_TRUE(none.Check(Decode()).ok());
+  EXPECT_THAT(none.Check(Drafted(7, 21)).message(), HasSubstr("rows[0].num_draft is 3"));
+}
+
+TEST(PlanCheckerTest, ADraftHasARowThatWaitsForIt) {
+  PlanChecker checker(kLimits, /*late_masks=*/false, /*max_draft_tokens=*/3);
+  EXPECT_TRUE(checker.Check(Prompt()).ok());
+  EXPECT_TRUE(checker.Check(Decode()).ok());
+  EXPECT_TRUE(checker.Check(Drafted(7, 21)).ok());
+  const auto wrong = [&](LateDraft draft) {
+    return std::string(checker.CheckDrafts({std::move(draft)}).message());
+  };
+  EXPECT_THAT(wrong({.step = 6, .row = 0, .tokens = {}}), HasSubstr("waits for no draft"));
+  EXPECT_THAT(wrong({.step = 7, .row = 1, .tokens = {}}), HasSubstr("waits for no draft"));
+  EXPECT_THAT(wrong({.step = 7, .row = 0, .tokens = {1, 2, 3, 4}}), HasSubstr("4 tokens"));
+  EXPECT_THAT(wrong({.step = 7, .row = 0, .tokens = {1, 100}}), HasSubstr("token 100"));
+  EXPECT_TRUE(checker.CheckDrafts({{.step = 7, .row = 0, .tokens = {1, 99}}}).ok());
+  EXPECT_THAT(wrong({.step = 7, .row = 0, .tokens = {}}), HasSubstr("waits for no draft"));
+}
+
 // The state of recurrent layers is not in any block.
 TEST(PlanCheckerTest, StateAtASlotBeginsWithTheSequenceOrACheckpoint) {
   StepLimits limits = kLimits;

@@ -153,6 +153,14 @@ TEST(StepPlanTest, RefusesEachBreachAndNamesIt) {
       {[](StepPlan& p) { p.logits[1].offset = 0; }, "rows[0].logits' offset is 0, allowed: 1 to 2"},
       {[](StepPlan& p) { p.logits[0].target = -5; }, "rows[0].logits' target is -5"},
       {[](StepPlan& p) { p.logits[0].target = std::nullopt; }, "samples more than one position"},
+      {[](StepPlan& p) { p.rows[1].num_draft = 1; }, "rows[1].num_draft is 1, allowed: 0 to 0"},
+      {[](StepPlan& p) { p.rows[1].num_tokens = 2; }, "0 host tokens for 2 inputs"},
+      {[](StepPlan& p) {
+         p.rows[0].num_draft = 1;
+         p.logits[0].target = std::nullopt;
+       },
+       "rows[0].logits samples 2 positions, allowed: the 2 from the token before the draft on"},
+      {[](StepPlan& p) { p.rows[0].num_draft = 2; }, "rows[0].logits samples 1 positions"},
       {[](StepPlan& p) {
          p.rows.push_back({.slot = 1, .start = 0, .num_tokens = 6, .tokens = {3, 9}});
          p.tokens.resize(9);

@@ -191,18 +191,19 @@ class FakeExecutor : public Executor {
     }
     out.tokens.begin = static_cast<int32_t>(result->tokens.size());
     const int32_t start = row.sampled_by.has_value() ? slot.end : row.start;
-    std::vector<Token> inputs;
-    if (row.sampled_by.has_value()) inputs.push_back(slot.last_token);
-    inputs.insert(inputs.end(), plan.tokens.begin() + row.tokens.begin,
-                  plan.tokens.begin() + row.tokens.end);
+    const Token first = slot.last_token;
+    const auto input = [&](int32_t offset) {
+      if (!row.sampled_by.has_value()) return plan.tokens[row.tokens.begin + offset];
+      return offset == 0 ? first : plan.tokens[row.tokens.begin + offset - 1];
+    };
     slot.end = start + row.num_tokens - row.num_draft;
     for (int32_t at = row.logits.begin; at < row.logits.end; ++at) {
       const WantedLogits& wanted = plan.logits[at];
       if (start + wanted.offset >= slot.end) {  // Behind a draft's token.
-        if (inputs[wanted.offset] != slot.last_token) break;
+        if (input(wanted.offset) != slot.last_token) break;
         ++slot.end;
       }
-      const Token previous = inputs[wanted.offset];
+      const Token previous = input(wanted.offset);
       Token sampled = spec_.answer.empty() || wanted.target.has_value()
                           ? FakeToken(*slot.sampling, start + wanted.offset + 1, previous)
                           : OfAnswer(&slot, start + wanted.offset + 1);
