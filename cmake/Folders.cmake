@@ -138,7 +138,7 @@ millrace_folder(engine/request     SEES base plan formats/generation_config.h te
 millrace_folder(engine/metrics     SEES base config engine/request scheduler USES absl prometheus)
 millrace_folder(engine/text        SEES base engine/request formats/json scheduler text TESTS engine USES absl json)
 millrace_folder(engine/constraints SEES base engine/request engine/text formats/json plan text TESTS engine formats USES absl json)
-millrace_folder(engine/answer      SEES base engine/request plan text TESTS formats USES absl)
+millrace_folder(engine/answer      SEES base engine/request plan speculative text TESTS formats USES absl)
 
 # The processes that share a model: they hand plans on, and executors see them as executors/nodes.h.
 # Strangers reach their port, too: it stands behind the guard that the gRPC endpoint has.

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "config/node_checks.h"
+#include "config/speculative_config.h"
 #include "config/tls_settings.h"
 #include "config/value.h"
 
@@ -80,6 +81,9 @@ class CrossChecks {
     }
     if (s.shared_prefix_cache && s.keys.empty()) {
       return Contradiction("shared-prefix-cache", "but without --keys there are no tenants");
+    }
+    if (const auto read = ParseSpeculativeConfig(s.speculative_config); !read.ok()) {
+      return Contradiction("speculative-config", std::string(read.status().message()));
     }
     MILLRACE_RETURN_IF_ERROR(CheckPackage());
     if (!IsLoopback(s.host) && s.api_keys.empty() && s.keys.empty() && !s.insecure) {
@@ -174,6 +178,7 @@ class CrossChecks {
                                         "kv-cache-memory",
                                         "state-cache-memory",
                                         "prefix-caching",
+                                        "speculative-config",
                                         "dtype",
                                         "log-prompts",
                                         "otlp-traces-endpoint"}) {

@@ -31,6 +31,12 @@ TEST(CrossChecksTest, ALoopbackHostNeedsNoKeyAnotherNeedsOneOrInsecure) {
   EXPECT_EQ(LoadSettings({"--host=::", "--insecure"}, {})->settings.host, "::");
 }
 
+TEST(CrossChecksTest, SpeculationIsTakenAsVllmHasIt) {
+  const std::string json = R"({"method": "ngram", "num_speculative_tokens": 5})";
+  EXPECT_EQ(LoadSettings({"--speculative-config", json}, {})->settings.speculative_config, json);
+  EXPECT_EQ(LoadSettings({"-sc", json}, {})->settings.speculative_config, json);
+}
+
 TEST(CrossChecksTest, Contradictions) {
   const Contradiction wrong[] = {
       {{"--host=0.0.0.0"},
@@ -48,6 +54,10 @@ TEST(CrossChecksTest, Contradictions) {
       {{"--device=cuda", "--gpu-memory-utilization=0.5", "--kv-cache-memory=1GiB"},
        {},
        "flag --gpu-memory-utilization: got \"0.5\", but --kv-cache-memory says how much"},
+      {{"--speculative-config={method: eagle3}"},
+       {},
+       "flag --speculative-config: got \"{method: eagle3}\", method is \"eagle3\"; allowed: ngram, "
+       "suffix, none (drafts of another model are not supported)"},
       {{"--quantization=fp8"},
        {},
        "flag --quantization: got \"fp8\", allowed only with --device cuda"},

@@ -91,6 +91,7 @@ struct Settings {
   int64_t state_cache_memory = 0;  // bytes, as kv_cache_memory
   KvCacheType kv_cache_dtype = KvCacheType::kAuto;
   bool prefix_caching = true;
+  std::string speculative_config;  // as ParseSpeculativeConfig takes it
   int32_t max_waiting = 1024;
   std::string faults;  // as ArmFaultPoints takes it
   Quantization quantization = Quantization::kNone;

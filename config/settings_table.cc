@@ -86,6 +86,15 @@ std::vector<Setting> EngineSettings() {
           "prefix-caching",
           "reuse the KV blocks of a prompt's beginning that was seen before; an encoder never does",
           &Settings::prefix_caching),
+      ForServing(Text(
+          {"speculative-config", "JSON",
+           "what of answers is drafted, several tokens of which a step then checks; answers are "
+           "the "
+           "same, bit for bit. {\"method\": \"ngram\"}, also without it: what followed the last "
+           "tokens where they stood before; none: nothing (docs/speculation.md)"},
+          "a JSON object with method, num_speculative_tokens, prompt_lookup_min or "
+          "prompt_lookup_max",
+          &Settings::speculative_config, [](std::string_view) { return true; })),
       ForServing(Whole(
           {"max-waiting", "N",
            "requests that wait for their turn; one more is refused (429, RESOURCE_EXHAUSTED)"},

@@ -39,10 +39,11 @@ absl::Status AdmissionControl::Check(const GenerateRequest& request) const {
   if (const auto* text = std::get_if<std::string>(&request.prompt)) {
     MILLRACE_RETURN_IF_ERROR(text_.CheckLength(text->size(), limits_.max_model_len));
   }
-  if (request.suffix.size() > Tokenizer::kMaxTextBytes) {
-    return absl::InvalidArgumentError(StrCat("suffix has ", request.suffix.size(),
-                                             " bytes; allowed: at most ",
-                                             Tokenizer::kMaxTextBytes));
+  for (const auto& [field, bytes] : {std::pair("suffix", request.suffix.size()),
+                                     std::pair("prediction", request.prediction.size())}) {
+    if (bytes <= Tokenizer::kMaxTextBytes) continue;
+    return absl::InvalidArgumentError(
+        StrCat(field, " has ", bytes, " bytes; allowed: at most ", Tokenizer::kMaxTextBytes));
   }
   if (request.grammar.has_value()) {
     MILLRACE_RETURN_IF_ERROR(

@@ -1,10 +1,13 @@
 // Tests of requests with several choices: they share the prompt, its admission and its count.
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/engine_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace millrace {
 namespace {
@@ -70,6 +73,27 @@ TEST(EngineChoicesTest, ThePromptIsCountedWhicheverOfThemLives) {
     }
     EXPECT_EQ(Metric(*engine, "vllm:prompt_tokens_total"), 3) << cancelled;
   }
+}
+
+TEST(EngineChoicesTest, EachCountsWhatItHasOfThePrediction) {
+  auto engine = MakeEngine(std::make_shared<Script>("hello there"));
+  GenerateRequest request = TextRequest("abc");
+  request.prediction = "hello where";
+  request.n = 2;
+  for (Reader& reader : Reader::OfChoices(engine.get(), request)) {
+    const std::optional<PredictedTokens> predicted = reader.ReadAll().usage.predicted;
+    ASSERT_TRUE(predicted.has_value());
+    EXPECT_EQ(predicted->accepted, 6 + 4);  // "hello ", "here"
+    EXPECT_EQ(predicted->rejected, 1);
+  }
+  request.speculative = false;
+  request.n = 1;
+  EXPECT_EQ(Reader(engine.get(), request).ReadAll().usage.predicted->accepted, 10);
+  request.prediction.clear();
+  EXPECT_FALSE(Reader(engine.get(), request).ReadAll().usage.predicted.has_value());
+  request.prediction.assign(Tokenizer::kMaxTextBytes + 1, 'x');
+  EXPECT_THAT(std::string(Reader(engine.get(), request).ReadAll().status.message()),
+              HasSubstr("prediction has 8388609 bytes; allowed: at most 8388608"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "engine/request/sampling_defaults.h"
 #include "engine/request/trace.h"
+#include "speculative/lookup_drafter.h"
 
 namespace millrace {
 
@@ -19,7 +20,8 @@ struct EngineOptions {
   std::string model_name;
   SamplingDefaults sampling;
   bool prefix_caching = true;
-  std::optional<Duration> itl_slo = Duration::zero();  // SchedulerOptions::itl_slo
+  std::optional<Duration> itl_slo = Duration::zero();     // SchedulerOptions::itl_slo
+  std::optional<LookupOptions> lookup = LookupOptions();  // unset: nothing is drafted
   int32_t max_waiting = 1024;
   int text_threads = 2;
   int output_threads = 1;  // and one for requests that score their prompts

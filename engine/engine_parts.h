@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "engine/admission_control.h"
+#include "engine/drafters.h"
 #include "engine/engine.h"
 #include "engine/engine_loop.h"
 #include "engine/engine_options.h"
@@ -61,6 +62,7 @@ struct EngineParts {
   const Clock& clock;
   const std::unique_ptr<const TextSet> text;
   const bool takes_masks;  // the executor does
+  Drafters drafters;
   GrammarCache grammars;
   EngineMetrics& metrics;
   // Shared: a caller may let go of an answer after the engine's end.

@@ -28,7 +28,7 @@ void LogFinish(const std::string& id, const Finish& finish) {
 
 // Returns the size of what the text pool has to work on.
 size_t TextBytes(const GenerateRequest& request) {
-  size_t bytes = PromptBytes(request.prompt) + request.suffix.size();
+  size_t bytes = PromptBytes(request.prompt) + request.suffix.size() + request.prediction.size();
   if (request.allowed_token_ids.has_value()) {
     bytes += request.allowed_token_ids->size() * sizeof(Token);
   }
@@ -79,6 +79,7 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
   auto allowed = std::exchange(request.allowed_token_ids, std::nullopt);
   auto bad_words = std::exchange(request.bad_words, {});
   std::string suffix = std::exchange(request.suffix, {});
+  std::string prediction = std::exchange(request.prediction, {});
   auto grammar = std::exchange(request.grammar, std::nullopt);
   const auto text_work = std::make_shared<TextWork>(static_cast<uint32_t>(n));
   const auto prompt_counted = std::make_shared<std::atomic<bool>>(false);
@@ -104,6 +105,7 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
   first.allowed_token_ids = std::move(allowed);
   first.bad_words = std::move(bad_words);
   first.suffix = std::move(suffix);
+  first.prediction = std::move(prediction);
   first.grammar = std::move(grammar);
   return choices;
 }
@@ -225,6 +227,7 @@ absl::Status Generator::Encode(const Choices& choices) {
   if (BoundsTokens(generate)) {
     MILLRACE_RETURN_IF_ERROR(BoundTokens(choices, sequence));
   }
+  MILLRACE_RETURN_IF_ERROR(AddDrafter(choices, sequence));
   // A text may be long, and only an echo needs it again.
   if (!generate.echo) generate.prompt.emplace<std::string>();
   sequence.prompt_group = choices.size() > 1 ? first.key : 0;
@@ -348,6 +351,34 @@ absl::Status Generator::BoundTokens(const Choices& choices, SequenceRequest& seq
       StrCat(field, ": no token is left that the answer could begin with",
              request.grammar.has_value() ? ", beside " + request.grammar_field : "",
              banned.empty() ? "" : ", beside min_tokens"));
+}
+
+// Has each choice count what it has of the prediction, if there is one, and gives the first one's
+// sequence a drafter.
+absl::Status Generator::AddDrafter(const Choices& choices, SequenceRequest& sequence) {
+  GenerateRequest& request = choices.front()->request;
+  const std::string tenant = TenantName(request.tenant);
+  std::shared_ptr<const SuffixAutomaton> prediction;
+  if (!request.prediction.empty()) {
+    const std::string text = std::exchange(request.prediction, {});
+    absl::StatusOr<std::vector<Token>> tokens = parts_.text->tokenizer().Encode(
+        text, {.add_special = false, .cancelled = &choices.front()->text_work->cancelled});
+    if (!tokens.ok()) return Annotate(tokens.status(), "prediction");
+    const auto unknown = std::find_if(tokens->begin(), tokens->end(), [this](Token token) {
+      return token >= parts_.defaults.limits.vocab_size;
+    });
+    tokens->erase(unknown, tokens->end());
+    prediction = parts_.drafters.IndexPrediction(*tokens, tenant);
+  }
+  if (prediction != nullptr) {
+    for (const auto& choice : choices) {
+      choice->prediction.emplace(prediction, parts_.drafters.min_match());
+    }
+  }
+  if (request.speculative) {
+    sequence.drafter = parts_.drafters.Make(sequence, std::move(prediction), tenant);
+  }
+  return absl::OkStatus();
 }
 
 void Generator::Submit(const Choices& choices, std::vector<SequenceRequest> sequences) {

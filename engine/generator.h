@@ -47,6 +47,7 @@ class Generator {
   absl::StatusOr<std::shared_ptr<const SampleMask>> BoundThinking(
       const Choices& choices, ThinkingMarkers markers, std::shared_ptr<const SampleMask> mask);
   absl::Status BoundTokens(const Choices& choices, SequenceRequest& sequence);
+  absl::Status AddDrafter(const Choices& choices, SequenceRequest& sequence);
   void Submit(const Choices& choices, std::vector<SequenceRequest> sequences);
   void Refuse(const Choices& choices, const absl::Status& why);
   uint64_t DrawSeed();

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "engine/answer/answer_text.h"
+#include "engine/answer/prediction_count.h"
 #include "engine/answer/response_buffer.h"
 #include "engine/constraints/guided_answer.h"
 #include "engine/constraints/thinking_budget.h"
@@ -67,6 +68,7 @@ struct LiveRequest {
   int32_t cached_tokens = 0;  // of these, when the first token came
   std::vector<Token> prompt;  // if it is to be echoed
   std::optional<AnswerText> answer;
+  std::optional<PredictionCount> prediction;  // if the request has one
   std::optional<SteadyTime> last_token;
   bool echoed = false;
   bool lost_output = false;  // an event did not fit the buffer: none may follow but the last

@@ -105,6 +105,7 @@ void OutputShard::AddSampled(const StepResult& result, SteadyTime when, const Ro
     const bool is_stop_token = i + 1 == event.sampled.end && event.end.has_value() &&
                                event.end->reason == EndReason::kStopToken;
     answer.Add(result, result.tokens[i], is_stop_token, output);
+    if (request->prediction.has_value()) request->prediction->Add(result.tokens[i].token);
     std::optional<Duration> since_previous;
     if (request->last_token.has_value()) since_previous = when - *request->last_token;
     request->last_token = when;
@@ -140,6 +141,7 @@ Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& en
                   .completion_tokens = end.generated_tokens,
                   .cached_tokens = end.cached_tokens,
                   .reasoning_tokens = request.answer->num_reasoning_tokens()};
+  if (request.prediction.has_value()) finish.usage.predicted = request.prediction->tokens();
   finish.timings = MakeTimings(end);
   if (request.request.mean_logprob) finish.mean_logprob = request.answer->mean_logprob();
   if (request.lost_output) {

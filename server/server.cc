@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "config/help.h"
+#include "config/speculative_config.h"
 #include "engine/engine_impl.h"
 #include "engine/infer_engine.h"
 #include "engine/text_set.h"
@@ -91,6 +92,24 @@ OtlpOptions MakeOtlpOptions(const std::string& endpoint) {
   options.headers = ParseOtlpHeaders(Environment("OTEL_EXPORTER_OTLP_HEADERS", ""));
   options.resource = {Environment("OTEL_SERVICE_NAME", "millraced"), std::string(Version())};
   return options;
+}
+
+// Sets what is drafted. Unimplemented: drafts are asked for, and the model takes none.
+absl::Status SetLookup(const std::string& setting, int32_t max_draft_tokens,
+                       EngineOptions& options) {
+  MILLRACE_ASSIGN_OR_RETURN(const SpeculativeConfig config, ParseSpeculativeConfig(setting));
+  if (!config.lookup) {
+    options.lookup.reset();
+    return absl::OkStatus();
+  }
+  if (!setting.empty() && max_draft_tokens == 0) {
+    return absl::UnimplementedError(
+        "speculative-config: this model takes no drafts on this device; allowed: {\"method\": "
+        "\"none\"}");
+  }
+  options.lookup = {.min_match = config.prompt_lookup_min,
+                    .max_tokens = config.num_speculative_tokens};
+  return absl::OkStatus();
 }
 
 // The model on the log line that says what is served.
@@ -252,6 +271,8 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   options.sampling = sampling;
   options.prefix_caching = settings_.prefix_caching;
   options.itl_slo = std::chrono::milliseconds(settings_.itl_slo_ms);
+  MILLRACE_RETURN_IF_ERROR(
+      SetLookup(settings_.speculative_config, (*executor)->info().max_draft_tokens, options));
   options.max_waiting = settings_.max_waiting;
   options.text_threads = ShareOfCores(4, 2, 8);
   options.output_threads = ShareOfCores(8, 1, 4);

@@ -46,7 +46,7 @@ NEUTRAL = {name: (None, [value]) for name, value in {
 GENERATE = SAMPLING | NEUTRAL | {
     "model": ("string", [""]), "n": ("integer", [0, -1, 129]), "stream": ("boolean", []),
     "stream_options": ("object", [{"include_usage": 1}, {"include_usage": True}, {"include_obfuscation": True}, {"other": 1}]),
-    "min_tokens": ("integer", [-1, 5]), "thinking_token_budget": ("integer", [-2, 1.5]), "ignore_eos": ("boolean", []), "include_stop_str_in_output": ("boolean", []),
+    "min_tokens": ("integer", [-1, 5]), "thinking_token_budget": ("integer", [-2, 1.5]), "ignore_eos": ("boolean", []), "include_stop_str_in_output": ("boolean", []), "speculative": ("boolean", []),
     "skip_special_tokens": ("boolean", []), "stop_token_ids": (None, TOKENS), "allowed_token_ids": (None, TOKENS),
     "bad_words": (None, ["x", 1, {}, [1], [None], [""], [" "], ["x"] * 1025, ["x" * 1025]]), "priority": ("integer", []),
     "timeout_ms": ("integer", [0, -1, 86_400_001]), "return_token_ids": ("boolean", []), "prompt_logprobs": ("integer", [-1, 21]),
@@ -95,7 +95,7 @@ HTTP = {
         "max_tokens": ("integer", [0]), "max_completion_tokens": ("integer", [0, -1]), "logprobs": ("boolean", []),
         "top_logprobs": ("integer", [-1, 21, 2]), "reasoning_effort": ("string", ["", "huge"]), "include_reasoning": ("boolean", []),
         "separate_reasoning": ("boolean", []), "audio": (None, [{}]), "modalities": (None, [["audio"]]), "verbosity": (None, ["none"]),
-        "functions": (None, [[{"name": "f"}]]), "prediction": (None, [{}]), "web_search_options": (None, [{}]),
+        "functions": (None, [[{"name": "f"}]]), "prediction": ("object", [{}, {"type": "text", "content": "x"}, {"type": "content"}, {"type": "content", "content": []}, {"type": "content", "content": "x", "y": 1}]), "web_search_options": (None, [{}]),
     }),
     "/v1/messages": ({"messages": [TURN], "max_tokens": 1}, {
         "max_tokens": ("integer", [None, 0, -1]), "messages": (None, MESSAGES), "system": (None, [1, {}, [1], [{"type": "image"}]]),

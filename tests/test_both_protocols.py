@@ -45,6 +45,7 @@ OTHERS = {
     "timeout_ms": ([60_000, 86_400_000], [0, -5, 86_400_001]),
     "model": ([""], ["none/such"]),
     "thinking_token_budget": ([-1], [-2]),
+    "speculative": ([True, False], []),
 }
 TAG = '{"type": "structural_tag", "format": {"type": "tag", "begin": "<", "content": %s, "end": ">"}}'
 GRAMMARS = {

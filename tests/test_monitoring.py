@@ -166,7 +166,7 @@ def test_each_panels_query_finds_what_a_loaded_server_exposes(start_server, secu
 
 
 # The queries of vLLM's own boards select these (examples/observability of its repository, November 2026): service status, overview, KV cache,
-# performance and query statistics. Left out are the panels that vLLM fills only with --kv-cache-metrics, a KV connector or speculation.
+# performance and query statistics. Left out are the panels that vLLM fills only with --kv-cache-metrics or a KV connector.
 VLLM_HISTOGRAMS = ["time_to_first_token_seconds", "inter_token_latency_seconds", "request_time_per_output_token_seconds", "e2e_request_latency_seconds",
                    "request_queue_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds", "request_inference_time_seconds",
                    "iteration_tokens_total", "request_prompt_tokens", "request_generation_tokens", "request_prefill_kv_computed_tokens",
@@ -179,7 +179,8 @@ VLLM_SELECTORS = [
     *(f'vllm:prompt_tokens_by_source_total{{source="{source}"}}' for source in ("local_compute", "local_cache_hit", "external_kv_transfer")),
     *(f"vllm:{name}_total" for name in ("prompt_tokens", "prompt_tokens_cached", "prompt_tokens_cached_by_source", "generation_tokens",
                                         "num_preemptions", "prefix_cache_queries", "prefix_cache_hits", "external_prefix_cache_queries",
-                                        "external_prefix_cache_hits", "mm_cache_queries", "mm_cache_hits")),
+                                        "external_prefix_cache_hits", "mm_cache_queries", "mm_cache_hits", "spec_decode_num_drafts",
+                                        "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens", "spec_decode_num_accepted_tokens_per_pos")),
     *(f"vllm:{name}" for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "cache_config_info", "lora_requests_info")),
     # Objectives are chosen by their bucket's text.
     *(f'vllm:time_to_first_token_seconds_bucket{{le="{bound}"}}' for bound in ("0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "10.0")),

@@ -193,6 +193,18 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   forced_tokens_ = make.Counter("millrace_forced_tokens_total",
                                 "Generated tokens to which a grammar left no alternative, and "
                                 "which took no step of their own.");
+  drafts_ = make.Counter("vllm:spec_decode_num_drafts_total",
+                         "Rows of steps that had a draft, the guess of some tokens.");
+  draft_tokens_ =
+      make.Counter("vllm:spec_decode_num_draft_tokens_total", "Tokens of drafts, computed.");
+  accepted_tokens_ = make.Counter("vllm:spec_decode_num_accepted_tokens_total",
+                                  "Tokens of drafts that were sampled, too.");
+  for (size_t i = 0; i < kDraftPositions; ++i) {
+    accepted_by_position_[i] =
+        make.Counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                     "Tokens of drafts that were sampled, too, by their place in the draft.",
+                     {{"position", StrCat(i)}});
+  }
   prompt_cut_time_ = make.Counter(
       "millrace_prompt_cut_seconds_total",
       "How much longer prompts took since they were cut for the sake of sequences that decode "
@@ -301,6 +313,13 @@ void EngineMetrics::SetLoad(const SchedulerStats& stats, int64_t waiting) {
   advance(replayed_tokens_, &SchedulerStats::replayed_tokens);
   advance(preemptions_, &SchedulerStats::preemptions);
   advance(forced_tokens_, &SchedulerStats::forced_tokens);
+  advance(drafts_, &SchedulerStats::drafts);
+  advance(draft_tokens_, &SchedulerStats::draft_tokens);
+  for (size_t i = 0; i < kDraftPositions; ++i) {
+    const auto accepted = static_cast<double>(stats.accepted_tokens[i] - last_.accepted_tokens[i]);
+    accepted_tokens_->Increment(accepted);
+    accepted_by_position_[i]->Increment(accepted);
+  }
   prompt_cut_time_->Increment(ToSeconds(stats.prompt_cut_time - last_.prompt_cut_time));
   prompt_cut_loss_->Increment(ToSeconds(stats.prompt_cut_loss - last_.prompt_cut_loss));
   last_ = stats;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,9 @@ class EngineMetrics {
   // Sets ModelInfo's counts of graphs. Called once.
   void SetGraphs(int32_t captured, int32_t failed);
 
+  static constexpr size_t kDraftPositions =
+      std::tuple_size_v<decltype(SchedulerStats::accepted_tokens)>;
+
  private:
   SchedulerStats last_;  // of the last SetLoad; for the differences
 
@@ -107,6 +111,10 @@ class EngineMetrics {
   prometheus::Counter* replayed_tokens_;
   prometheus::Counter* preemptions_;
   prometheus::Counter* forced_tokens_;
+  prometheus::Counter* drafts_;
+  prometheus::Counter* draft_tokens_;
+  prometheus::Counter* accepted_tokens_;
+  std::array<prometheus::Counter*, kDraftPositions> accepted_by_position_;
   prometheus::Counter* prompt_cut_time_;
   prometheus::Counter* prompt_cut_loss_;
   prometheus::Counter* prompt_tokens_;

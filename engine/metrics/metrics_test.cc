@@ -122,6 +122,9 @@ TEST_F(MetricsTest, Load) {
                    .replayed_tokens = 48,
                    .preemptions = 1,
                    .forced_tokens = 2,
+                   .drafts = 3,
+                   .draft_tokens = 9,
+                   .accepted_tokens = {3, 2},
                    .prompt_cut_time = std::chrono::milliseconds(250)},
                   /*waiting=*/6);
   EXPECT_EQ(Vllm("num_requests_running"), "3");
@@ -144,6 +147,9 @@ TEST_F(MetricsTest, Load) {
                    .replayed_tokens = 96,
                    .preemptions = 3,
                    .forced_tokens = 9,
+                   .drafts = 4,
+                   .draft_tokens = 13,
+                   .accepted_tokens = {4, 2, 1},
                    .prompt_cut_time = std::chrono::milliseconds(1500),
                    .prompt_cut_loss = std::chrono::milliseconds(500)},
                   0);
@@ -156,6 +162,15 @@ TEST_F(MetricsTest, Load) {
   EXPECT_EQ(Labelled("millrace_state_replayed_tokens_total", "model_name", "m"), "96");
   EXPECT_EQ(Vllm("num_preemptions_total"), "3");
   EXPECT_EQ(Labelled("millrace_forced_tokens_total", "model_name", "m"), "9");
+  EXPECT_EQ(Vllm("spec_decode_num_drafts_total"), "4");
+  EXPECT_EQ(Vllm("spec_decode_num_draft_tokens_total"), "13");
+  EXPECT_EQ(Vllm("spec_decode_num_accepted_tokens_total"), "7");
+  const std::pair<const char*, const char*> kAccepted[] = {
+      {"0", "4"}, {"1", "2"}, {"2", "1"}, {"3", "0"}};
+  for (const auto& [position, accepted] : kAccepted) {
+    EXPECT_EQ(Labelled("vllm:spec_decode_num_accepted_tokens_per_pos_total", "position", position),
+              accepted);
+  }
   EXPECT_EQ(Labelled("millrace_prompt_cut_seconds_total", "model_name", "m"), "1.5");
   EXPECT_EQ(Labelled("millrace_prompt_cut_lost_seconds_total", "model_name", "m"), "0.5");
 }

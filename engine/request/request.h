@@ -110,6 +110,10 @@ struct GenerateRequest : RequestFields {
   // Not empty: the answer is what is between the prompt, a text or tokens, and this text.
   std::string suffix;
 
+  // What the client expects the answer to be, which makes it faster where it is and changes nothing
+  // of it. Empty: the client does not say it.
+  std::string prediction;
+
   // Only these tokens are sampled; unset: all.
   std::optional<std::vector<Token>> allowed_token_ids;
   // Texts that the answer does not write with the tokens of their own (token_bounds.h).
@@ -206,11 +210,18 @@ struct TokenDetail {
   std::vector<TokenAlternative> top;  // likeliest first
 };
 
+// The tokens of GenerateRequest::prediction that the answer has, and the others.
+struct PredictedTokens {
+  int32_t accepted = 0;
+  int32_t rejected = 0;
+};
+
 struct Usage {
   int32_t prompt_tokens = 0;  // every choice says so, although the prompt was worked through once
   int32_t completion_tokens = 0;
   int32_t cached_tokens = 0;     // of the prompt's, found in the prefix cache by the first choice
   int32_t reasoning_tokens = 0;  // of completion_tokens; 0 if reasoning is not parsed
+  std::optional<PredictedTokens> predicted = {};  // set where there was a prediction
 };
 
 struct Timings {

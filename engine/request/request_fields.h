@@ -39,6 +39,7 @@ struct RequestFields {
   bool skip_special_tokens = true;
   bool detokenize = true;
   int32_t priority = 0;
+  bool speculative = true;
 };
 
 // The protocols that have a field, as bits. It has the same name in all of them. Only readers and
@@ -164,6 +165,9 @@ void ForEachRequestField(const Visit& visit) {
                "`return_token_ids`. Log-probabilities keep their texts."});
   visit(Int{"priority", &R::priority, kOwn | kResponsesField, "Lower first; a key may bound it.",
             INT32_MIN, INT32_MAX, "any integer of 32 bits"});
+  visit(
+      Switch{"speculative", &R::speculative, kOwn | kResponsesField | kMessagesField,
+             "False: nothing of the answer is drafted; it is the same, bit for bit."});
 }
 
 // Returns the default of a field, a RequestField or a SamplingField, in words.

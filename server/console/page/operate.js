@@ -33,6 +33,7 @@ function drawTiles(engine, seconds) {
     ['Decoded/s', count(Math.round(rate(engine, 'decode_tokens', seconds)))],
     ['Prefilled/s', count(Math.round(rate(engine, 'prefill_tokens', seconds)))],
     ['Preemptions', count(engine.preemptions)],
+    ['Drafts accepted', percent(engine.accepted_tokens, engine.draft_tokens)],
   ];
   byId('tiles').replaceChildren(...tiles.map(([name, value]) =>
     el('div', {class: 'tile'}, el('dt', {}, name), el('dd', {}, value))));

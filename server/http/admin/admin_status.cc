@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,9 @@ void AppendStats(std::string& out, const EngineStatus& status) {
   Append(out, "prefix_queries", stats.prefix_queries);
   Append(out, "prefix_hits", stats.prefix_hits);
   Append(out, "preemptions", stats.preemptions);
+  Append(out, "draft_tokens", stats.draft_tokens);
+  Append(out, "accepted_tokens",
+         std::accumulate(stats.accepted_tokens.begin(), stats.accepted_tokens.end(), int64_t{0}));
 }
 
 // Returns the engine's part: `"engine":{…}`.

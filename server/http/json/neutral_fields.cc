@@ -50,7 +50,6 @@ constexpr NeutralField kFields[] = {
     {"modalities", kChatEndpoint, R"([["text"]])"},
     {"moderation", kTalk, "[]"},
     {"parallel_tool_calls", kCompletionEndpoint, "", Rule::kBoolean},
-    {"prediction", kChatEndpoint, "[]"},
     {"prompt", kResponsesEndpoint, "[]"},
     {"prompt_cache_key", kOpenAi, "", Rule::kString},
     {"prompt_cache_options", kTalk, "", Rule::kObject},

@@ -264,6 +264,12 @@ Usage Generation::TotalUsage() const {
     const Usage& usage = choices_[i].finish->usage;
     total.completion_tokens += usage.completion_tokens;
     total.reasoning_tokens += usage.reasoning_tokens;
+    if (usage.predicted.has_value()) {
+      PredictedTokens& predicted =
+          total.predicted.has_value() ? *total.predicted : total.predicted.emplace();
+      predicted.accepted += usage.predicted->accepted;
+      predicted.rejected += usage.predicted->rejected;
+    }
     if (i % candidates() > 0) continue;  // The prompt has been counted.
     total.prompt_tokens += usage.prompt_tokens;
     total.cached_tokens += usage.cached_tokens;

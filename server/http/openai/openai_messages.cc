@@ -218,4 +218,17 @@ std::optional<Chat> ReadChat(FieldReader& fields) {
   return chat;
 }
 
+void ReadPrediction(FieldReader& fields, std::string& prediction) {
+  const OrderedJson* field = fields.Find("prediction");
+  if (field == nullptr) return;
+  FieldReader reader(*field, "prediction.", fields.unknown_fields());
+  std::string type;
+  ReadRequired(reader, "type", "content", type);
+  if (type != "content") reader.FailValue("type", type, "content");
+  ChatMessage message;
+  ReadContent(reader, "prediction.", message);
+  fields.Fail(reader.Finish());
+  prediction = std::move(message.content);
+}
+
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #define MILLRACE_SERVER_HTTP_OPENAI_OPENAI_MESSAGES_H_
 
 #include <optional>
+#include <string>
 
 #include "engine/request/request.h"
 #include "server/http/json/json_reader.h"
@@ -13,6 +14,10 @@ namespace millrace {
 // `chat_template_kwargs`; nothing if the messages are missing or wrong. Parts of content are joined
 // by line feeds, as vLLM joins them, and their sizes are kept.
 std::optional<Chat> ReadChat(FieldReader& fields);
+
+// Reads the field `prediction`: the text that the client expects the answer to be, as a message's
+// content. Leaves `prediction` as it is if the field is absent.
+void ReadPrediction(FieldReader& fields, std::string& prediction);
 
 }  // namespace millrace
 

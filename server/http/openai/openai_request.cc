@@ -234,6 +234,7 @@ void ReadChatRequest(FieldReader& fields, bool auto_tool_choice, const DefaultsO
   ReadCommon(fields, defaults, request);
   ReadChatMaxTokens(fields, request.options.max_tokens);
   ReadChatLogprobs(fields, request.logprobs);
+  ReadPrediction(fields, request.options.prediction);
   CheckNeutralFields(fields, kChatEndpoint);
 }
 

@@ -101,7 +101,8 @@ TEST(OpenAiRequestTest, ChatsOwnFieldsArrive) {
                    {"role": "developer", "content": [{"type": "text", "text": "1"},
                                                      {"type": "text", "text": "2"}]}],
       "max_completion_tokens": 9, "max_tokens": 9, "logprobs": true, "top_logprobs": 20,
-      "stop": "x"})");
+      "stop": "x", "prediction": {"type": "content", "content": [{"type": "text", "text": "p"}]}})");
+  EXPECT_EQ(request.options.prediction, "p");
   const auto& messages = std::get<Chat>(request.prompts.at(0)).messages;
   ASSERT_EQ(messages.size(), 4u);
   EXPECT_EQ(messages[0].name, "n");

@@ -32,6 +32,12 @@ void AppendUsage(std::string& out, ApiKind kind, const Usage& usage) {
   if (kind == ApiKind::kChat) {
     out += R"(},"completion_tokens_details":{"reasoning_tokens":)";
     AppendJsonNumber(out, usage.reasoning_tokens);
+    if (usage.predicted.has_value()) {
+      out += R"(,"accepted_prediction_tokens":)";
+      AppendJsonNumber(out, usage.predicted->accepted);
+      out += R"(,"rejected_prediction_tokens":)";
+      AppendJsonNumber(out, usage.predicted->rejected);
+    }
   }
   out += "}}";
 }
