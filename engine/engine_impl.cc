@@ -13,6 +13,12 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kEngine);
 
+// Returns the most tokens of a draft.
+int32_t DraftTokens(const EngineOptions& options, const ModelInfo& model) {
+  if (!options.lookup.has_value()) return 0;
+  return std::min(options.lookup->max_tokens, model.max_draft_tokens);
+}
+
 RequestSpan SpanOf(const LiveRequest& request, const std::string& model, const Finish& finish,
                    const SequenceEnd& end) {
   const GenerateRequest& asked = request.request;
@@ -74,6 +80,7 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                             Scheduler::Create({.limits = limits,
                                                .prefix_caching = options.prefix_caching,
                                                .late_masks = model.takes_late_masks,
+                                               .num_draft_tokens = DraftTokens(options, model),
                                                .itl_slo = options.itl_slo}));
   const auto of_text = text->tokenizer().end_of_generation();
   std::vector<Token> ends(of_text.begin(), of_text.end());
