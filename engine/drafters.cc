@@ -17,15 +17,18 @@ std::optional<LookupOptions> Bounded(std::optional<LookupOptions> lookup,
 
 // An index, and its part of the budget.
 struct Drafters::Held {
-  Held(TenantBudget& budget, const std::string& tenant) : share(budget, tenant) {}
+  Held(std::shared_ptr<TenantBudget> budget_in, const std::string& tenant)
+      : budget(std::move(budget_in)), share(*budget, tenant) {}
 
+  const std::shared_ptr<TenantBudget> budget;
   TenantBudget::Share share;
   std::shared_ptr<const SuffixAutomaton> index;
 };
 
 Drafters::Drafters(std::optional<LookupOptions> lookup, int32_t max_draft_tokens,
                    size_t max_index_bytes)
-    : lookup_(Bounded(lookup, max_draft_tokens)), budget_("texts to look up", max_index_bytes) {}
+    : lookup_(Bounded(lookup, max_draft_tokens)),
+      budget_(std::make_shared<TenantBudget>("texts to look up", max_index_bytes)) {}
 
 std::shared_ptr<const SuffixAutomaton> Drafters::Hold(std::shared_ptr<const SuffixAutomaton> index,
                                                       const std::string& tenant) {

@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-// Thread-safe; works on the text pool's threads. What it makes must not outlive it.
+// Thread-safe; works on the text pool's threads. What it makes may outlive it.
 class Drafters {
  public:
   // Bound on the prompts and predictions of all requests alive, as they are prepared for lookups.
@@ -49,7 +49,7 @@ class Drafters {
                                               const std::string& tenant);
 
   const std::optional<LookupOptions> lookup_;
-  TenantBudget budget_;
+  const std::shared_ptr<TenantBudget> budget_;
 };
 
 }  // namespace millrace
