@@ -2,19 +2,14 @@
 import concurrent.futures
 import hashlib
 import json
-import os
-import pathlib
 import random
-import shutil
-import subprocess
 
 import httpx
 import pytest
 
 from daemon import device_flags
+from tiny_folders import LETTERS, PLAIN, SPECIAL, make_tiny_folder
 
-SPECIAL = {"<|endoftext|>": 1, "<|im_start|>": 3, "<|im_end|>": 4, "<think>": 5, "</think>": 6}
-LETTERS = "abcdefghijklmnopqrstuvwxyz     "
 # Turns as Qwen3.5's template has them: a tool's result is the user's, and an answer since the last question has its thought, here an
 # empty one where the client does not send it back.
 QWEN = """
@@ -33,45 +28,14 @@ QWEN = """
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n<think>\\n' -}}{%- endif -%}
 """
-# Without thoughts, as LFM2's: answers come back as they were.
-PLAIN = """
-{%- for m in messages -%}{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') + '<|im_end|>\\n' -}}{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
 TEMPLATES = {"qwen3_5": QWEN, "lfm2": PLAIN}
 SYSTEM, QUESTION, RESULT, ANSWER = 2000, 100, 300, 24  # tokens, which are characters
-
-
-def write_tokenizer(folder):
-    """Writes a tokenizer in which every character is a token, beside the special ones."""
-    vocabulary = {chr(i) if i == 10 or 32 <= i < 127 else chr(0x100 + i): i for i in range(128)}
-    added = [{"id": i, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-             for text, i in SPECIAL.items()]
-    for token in added:
-        del vocabulary[chr(0x100 + token["id"])]
-        vocabulary[token["content"]] = token["id"]
-    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-             "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary, "merges": []}
-    (folder / "tokenizer.json").write_text(json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": None, "post_processor": None, "decoder": {"type": "Fuse"}, "model": model}))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
 
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory):
     """The folders of the models by name."""
-    made = tmp_path_factory.mktemp("made")
-    subprocess.run([pathlib.Path(os.environ["MILLRACED"]).parent / "write_tiny_folders", made, "families"], check=True)
-    folders = {}
-    for name, template in TEMPLATES.items():
-        folders[name] = tmp_path_factory.mktemp("twins") / name
-        shutil.copytree(made / name, folders[name])
-        config = json.loads((folders[name] / "config.json").read_text())
-        (folders[name] / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 8192}))
-        write_tokenizer(folders[name])
-        (folders[name] / "chat_template.jinja").write_text(template)
-    return folders
+    return {name: make_tiny_folder(name, tmp_path_factory, template) for name, template in TEMPLATES.items()}
 
 
 @pytest.fixture
