@@ -37,6 +37,7 @@ void CallF(const GenerateRequest&, ScriptedStream& stream) {
   OutputEvent last = FinishEvent();
   last.finish->usage = {
       .prompt_tokens = 5, .completion_tokens = 4, .cached_tokens = 2, .reasoning_tokens = 1};
+  last.finish->usage.predicted = {.accepted = 3, .rejected = 6};
   stream.Push(last);
 }
 
@@ -130,6 +131,8 @@ TEST_F(ProtocolsTest, AChatShowsReasoningAndCalls) {
   ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u);
   EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\":1}");
   EXPECT_EQ(whole["usage"]["completion_tokens_details"]["reasoning_tokens"], 1);
+  EXPECT_EQ(whole["usage"]["completion_tokens_details"]["accepted_prediction_tokens"], 3);
+  EXPECT_EQ(whole["usage"]["completion_tokens_details"]["rejected_prediction_tokens"], 6);
   const ClientResponse stream = Ask("POST", "/v1/chat/completions", With(body, "stream", "true"));
   EXPECT_THAT(stream.body, testing::HasSubstr(R"("delta":{"reasoning_content":"hm")"));
   EXPECT_THAT(stream.body, testing::HasSubstr(R"("delta":{"tool_calls":[{"index":0,"id":)"));
