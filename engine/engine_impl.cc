@@ -81,6 +81,7 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                                                .prefix_caching = options.prefix_caching,
                                                .late_masks = model.takes_late_masks,
                                                .num_draft_tokens = DraftTokens(options, model),
+                                               .num_step_draft_tokens = model.max_step_draft_tokens,
                                                .itl_slo = options.itl_slo}));
   const auto of_text = text->tokenizer().end_of_generation();
   std::vector<Token> ends(of_text.begin(), of_text.end());

@@ -56,7 +56,8 @@ struct ModelInfo {
   // while a step runs (SetMasks). Submit refuses plans with other masks.
   bool takes_masks = false;
   bool takes_late_masks = false;
-  int32_t max_draft_tokens = 0;  // of a row's draft; 0: rows have none
+  int32_t max_draft_tokens = 0;       // of a row's draft; 0: rows have none
+  int32_t max_step_draft_tokens = 0;  // of all drafts of a step together
   StepLimits limits;  // its state is what a sequence owns on all ranks together
   // The type of keys and values as users name it, e.g. "float16"; both types if they differ.
   std::string kv_type;

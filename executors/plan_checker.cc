@@ -111,10 +111,16 @@ absl::Status PlanChecker::Check(const StepPlan& plan) {
     if (!plan.logits[i].late_mask) continue;
     return Invalid("logits[", i, "] has a late mask, which this executor does not take");
   }
+  int32_t num_draft = 0;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
+    num_draft += plan.rows[i].num_draft;
     if (plan.rows[i].num_draft <= max_draft_tokens_) continue;
     return Invalid("rows[", i, "].num_draft is ", plan.rows[i].num_draft,
                    ", allowed of this executor: ", max_draft_tokens_);
+  }
+  if (num_draft > max_step_draft_tokens_) {
+    return Invalid("rows have ", num_draft,
+                   " tokens of drafts, allowed of this executor: ", max_step_draft_tokens_);
   }
   const Slot fresh{.started = true};
   std::vector<bool> starts(plan.starts.empty() ? 0 : slots_.size());

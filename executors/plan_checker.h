@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "executors/executor.h"
 #include "plan/step_plan.h"
 
 namespace millrace {
@@ -19,13 +20,12 @@ namespace millrace {
 // The check that every executor applies before it accepts a plan. Used by the submitting thread.
 class PlanChecker {
  public:
-  // `late_masks`, `max_draft_tokens`: ModelInfo's.
-  explicit PlanChecker(const StepLimits& limits, bool late_masks = false,
-                       int32_t max_draft_tokens = 0)
-      : limits_(limits),
-        late_masks_(late_masks),
-        max_draft_tokens_(max_draft_tokens),
-        slots_(limits.max_num_seqs) {}
+  explicit PlanChecker(const ModelInfo& info)
+      : limits_(info.limits),
+        late_masks_(info.takes_late_masks),
+        max_draft_tokens_(info.max_draft_tokens),
+        max_step_draft_tokens_(info.max_step_draft_tokens),
+        slots_(info.limits.max_num_seqs) {}
 
   // Applies ValidatePlan and checks: ids ascend; a row's slot was started; a row begins where its
   // slot's last one ended, or, behind drafts, may have ended (in a fresh slot anywhere, at the end of the cached prefix that it
@@ -60,6 +60,7 @@ class PlanChecker {
   StepLimits limits_;
   bool late_masks_;
   int32_t max_draft_tokens_;
+  int32_t max_step_draft_tokens_;
   std::vector<Slot> slots_;
   StepId last_id_ = 0;
   absl::flat_hash_set<std::pair<StepId, int32_t>> awaited_;  // the step and its logits, of masks

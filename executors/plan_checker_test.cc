@@ -19,6 +19,15 @@ const StepLimits kLimits = {.max_num_seqs = 4,
                             .state = StateLayout::OnePool(16),
                             .vocab_size = 100};
 
+ModelInfo Info(const StepLimits& limits, bool late_masks = false, int32_t max_draft_tokens = 0) {
+  ModelInfo info;
+  info.takes_late_masks = late_masks;
+  info.max_draft_tokens = max_draft_tokens;
+  info.max_step_draft_tokens = max_draft_tokens;
+  info.limits = limits;
+  return info;
+}
+
 // A plan with a prompt of 20 tokens in slot 1, which samples.
 StepPlan Prompt() {
   StepPlan plan;
@@ -61,7 +70,7 @@ StepPlan Drafted(StepId id, int32_t start) {
 
 TEST(PlanCheckerTest, ARowMayBeginWhereADraftMayEnd) {
   const auto after = [](int32_t start) {
-    PlanChecker checker(kLimits, /*late_masks=*/false, /*max_draft_tokens=*/3);
+    PlanChecker checker(Info(kLimits, /*late_masks=*/false, /*max_draft_tokens=*/3));
     EXPECT_TRUE(checker.Check(Prompt()).ok());
     EXPECT_TRUE(checker.Check(Decode()).ok());
     EXPECT_TRUE(checker.Check(Drafted(7, 21)).ok());
@@ -71,14 +80,14 @@ TEST(PlanCheckerTest, ARowMayBeginWhereADraftMayEnd) {
   EXPECT_TRUE(after(22));
   EXPECT_TRUE(after(25));
   EXPECT_FALSE(after(26));
-  PlanChecker none(kLimits);
+  PlanChecker none(Info(kLimits));
   EXPECT_TRUE(none.Check(Prompt()).ok());
   EXPECT_TRUE(none.Check(Decode()).ok());
   EXPECT_THAT(none.Check(Drafted(7, 21)).message(), HasSubstr("rows[0].num_draft is 3"));
 }
 
 TEST(PlanCheckerTest, ADraftHasARowThatWaitsForIt) {
-  PlanChecker checker(kLimits, /*late_masks=*/false, /*max_draft_tokens=*/3);
+  PlanChecker checker(Info(kLimits, /*late_masks=*/false, /*max_draft_tokens=*/3));
   EXPECT_TRUE(checker.Check(Prompt()).ok());
   EXPECT_TRUE(checker.Check(Decode()).ok());
   EXPECT_TRUE(checker.Check(Drafted(7, 21)).ok());
@@ -98,7 +107,7 @@ TEST(PlanCheckerTest, StateAtASlotBeginsWithTheSequenceOrACheckpoint) {
   StepLimits limits = kLimits;
   limits.state.groups.push_back(SlotState{.bytes = 64});
   limits.num_blocks.push_back(2);
-  PlanChecker checker(limits);
+  PlanChecker checker(Info(limits));
   EXPECT_TRUE(checker.Check(Prompt()).ok());
   EXPECT_TRUE(checker.Check(Decode()).ok());
   StepPlan again = Prompt();
@@ -117,7 +126,7 @@ TEST(PlanCheckerTest, StateAtASlotBeginsWithTheSequenceOrACheckpoint) {
 }
 
 TEST(PlanCheckerTest, FollowsASequence) {
-  PlanChecker checker(kLimits);
+  PlanChecker checker(Info(kLimits));
   EXPECT_TRUE(checker.Check(Prompt()).ok());
   EXPECT_TRUE(checker.Check(Decode()).ok());
   // The slot starts again, with a cached prefix of one block.
@@ -158,7 +167,7 @@ TEST(PlanCheckerTest, RefusesWhatDoesNotContinueAndNotesNothing) {
        "slot 1 has 2 blocks of 16 tokens for 33 positions"},
       {[](StepPlan& p) { p.rows[0].num_tokens = 0; }, "num_tokens is 0"},
   };
-  PlanChecker checker(kLimits);
+  PlanChecker checker(Info(kLimits));
   ASSERT_TRUE(checker.Check(Prompt()).ok());
   for (const auto& test : kCases) {
     StepPlan plan = Decode();
@@ -169,7 +178,7 @@ TEST(PlanCheckerTest, RefusesWhatDoesNotContinueAndNotesNothing) {
 }
 
 TEST(PlanCheckerTest, AFreshSlotForgetsWhatWasSampled) {
-  PlanChecker checker(kLimits);
+  PlanChecker checker(Info(kLimits));
   ASSERT_TRUE(checker.Check(Prompt()).ok());
   StepPlan plan = Decode();
   plan.starts = {{.slot = 1, .sampling = std::make_shared<SamplingParams>()}};
@@ -191,7 +200,7 @@ TEST(PlanCheckerTest, ABlockMayBeMissingBeforeTheWindowOnly) {
     plan.rows[0].num_tokens = 4;
     plan.rows[0].tokens = {0, 4};
     plan.logits[0].offset = 3;
-    return PlanChecker(limits).Check(plan);
+    return PlanChecker(Info(limits)).Check(plan);
   };
   EXPECT_TRUE(begins_at(36, {1, 2, 3, kNoBlock, 2, 3}).ok());
   EXPECT_THAT(std::string(begins_at(36, {1, 2, 3, kNoBlock, kNoBlock, 3}).message()),
@@ -207,7 +216,7 @@ TEST(PlanCheckerTest, MovesStayOnTheDevice) {
   const auto moves = [](const StateMove& move) {
     StepPlan plan = Prompt();
     plan.moves = {{.from = {5}, .to = {6}}, move};
-    return PlanChecker(kLimits).Check(plan);
+    return PlanChecker(Info(kLimits)).Check(plan);
   };
   EXPECT_TRUE(moves({.from = {7}, .to = {8}}).ok());
   const absl::Status up = moves({.from = {7}, .to = {.block = 0, .tier = StatePlace::Tier::kHost}});
@@ -224,7 +233,7 @@ std::shared_ptr<const SampleMask> AnyMask(size_t words) {
 }
 
 TEST(PlanCheckerTest, AMaskHasAPlaceThatWaitsForIt) {
-  PlanChecker checker(kLimits, /*late_masks=*/true);
+  PlanChecker checker(Info(kLimits, /*late_masks=*/true));
   StepPlan plan = Prompt();
   plan.logits[0].late_mask = true;
   ASSERT_TRUE(checker.Check(plan).ok());

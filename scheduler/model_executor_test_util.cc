@@ -278,14 +278,16 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row, const 
   EXPECT_EQ(static_cast<int32_t>(inputs.size()), row.num_tokens) << "its draft has not come";
   const int32_t checked = row.num_tokens - row.num_draft;
   slot.end = start + checked;
+  Value kept = reader.state();
   for (int32_t i = 0; i < row.num_tokens; ++i) {
+    // What follows a token of the draft that was not sampled stays in the cache until it is
+    // overwritten, and leaves nothing in the state.
+    const bool is_right = i < checked || (start + i == slot.end && inputs[i] == slot.sampled);
     reader.Cache(inputs[i], garbage);
     const uint64_t sum = reader.sum();
-    if (wanted == row.logits.end || plan.logits[wanted].offset != i) continue;
-    // What follows a token of the draft that was not sampled stays in the cache until it is
-    // overwritten.
-    if (i >= checked && (start + i != slot.end || inputs[i] != slot.sampled)) continue;
-    slot.end = start + i + 1;
+    if (is_right) kept = reader.state();
+    if (is_right && i >= checked) slot.end = start + i + 1;
+    if (!is_right || wanted == row.logits.end || plan.logits[wanted].offset != i) continue;
     if (const std::optional<Token> target = plan.logits[wanted++].target) {
       result.tokens.push_back({.token = *target, .logprob = Logprob(sum, *target), .rank = 1});
       continue;
@@ -295,7 +297,7 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row, const 
     if (slot.penalizes) slot.counts += Counted(slot.sampled, true);
     result.tokens.push_back({.token = slot.sampled});
   }
-  state = {.value = reader.state(), .tokens = start + row.num_tokens};
+  state = {.value = kept, .tokens = slot.end};
   if (slot.failed || fault == Fault::kRow || (garbage && row.logits.size() > 0)) {
     slot.failed = true;
     result.tokens.resize(answer.tokens.begin);

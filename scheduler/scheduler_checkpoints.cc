@@ -16,6 +16,10 @@ namespace {
 // may end before, or find no place for it; prompts would else run one after the other.
 constexpr int32_t kMostPrefixWaits = 2;
 
+// Blocks between copies of the state of a sequence whose rows check drafts. Each costs up to one step
+// in which it waits.
+constexpr int32_t kDraftedBlocks = 4;
+
 }  // namespace
 
 // Returns where the state before the answer is copied: the last whole block, but half a block
@@ -215,9 +219,14 @@ void Scheduler::MoveState(BlockId from, BlockId to, StepPlan& plan) const {
 // plan's rows change that.
 void Scheduler::FindStatesToCopy(Draft& draft) {
   if (checkpoints_.size() == 0) return;
+  const int32_t block_size = options_.limits.block_size();
   for (Sequence* sequence : running_) {
     const int32_t position = sequence->computed;
-    if (sequence->blocks_sent == 0 || position % options_.limits.block_size() != 0) continue;
+    if (sequence->copy_due <= sequence->least_computed()) {
+      sequence->copy_due = (sequence->least_computed() / block_size + kDraftedBlocks) * block_size;
+    }
+    if (sequence->drafts_in_flight > 0) continue;  // It is not known where it stands.
+    if (sequence->blocks_sent == 0 || position % block_size != 0) continue;
     if (position == sequence->copied_at) continue;
     if (HasCheckpoint(*sequence, position)) {
       sequence->anchor_block = position / options_.limits.block_size();
@@ -301,6 +310,7 @@ void Scheduler::ForgetCheckpoints(Sequence& sequence) {
   sequence.branch = 0;
   sequence.last_branch = 0;
   sequence.copied_at = 0;
+  sequence.copy_due = 0;
   sequence.anchor_block = 0;
 }
 

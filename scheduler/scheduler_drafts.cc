@@ -36,6 +36,9 @@ int32_t Scheduler::LongestDraft(const Sequence& sequence) const {
     return 0;
   }
   int32_t most = std::min(options_.num_draft_tokens, sequence.max_inputs - sequence.computed - 2);
+  // A draft does not go past where the state is to be copied: behind it stands a wait until it is
+  // known what of it was right.
+  if (sequence.copy_due > 0) most = std::min(most, sequence.copy_due - sequence.computed - 1);
   if (sequence.rows_in_flight == 0) {
     most = std::min(most, static_cast<int32_t>(sequence.draft.size()));
   }
@@ -46,7 +49,8 @@ int32_t Scheduler::LongestDraft(const Sequence& sequence) const {
 // one at the last commit: whether it still does is known when the step in flight ends.
 void Scheduler::ChooseDrafts(Draft& draft, int32_t rows, int64_t context) {
   if (options_.num_draft_tokens == 0) return;
-  int32_t left = draft.budget - static_cast<int32_t>(running_.size());
+  int32_t left = std::min(draft.budget - static_cast<int32_t>(running_.size()),
+                          options_.num_step_draft_tokens);
   std::optional<double> cost;
   for (Sequence* const sequence : running_) {
     sequence->planned_draft = std::min(LongestDraft(*sequence), left);

@@ -100,6 +100,9 @@ struct Sequence {
   int32_t branch = 0;       // where its prefix leaves those that the cache has; 0: at a checkpoint
   int32_t last_branch = 0;  // the one before `branch`: the copy there may still be due
   int32_t copied_at = 0;    // the position at which the state was copied last
+  // Where it is to be copied next, if rows have drafts: none goes past it before it is known what
+  // of them was right. 0: nowhere.
+  int32_t copy_due = 0;
   int32_t anchor_block =
       0;  // blocks before the last checkpoint that is to stay, of those it passed
   // The checkpoint whose row is in flight: whether it is any good is not yet known.
@@ -135,6 +138,7 @@ struct Sequence {
   // The last token of a masked sequence waits for the mask of the token that it samples, unless
   // that may come late.
   int32_t num_ready() const {
+    if (drafts_in_flight > 0 && computed == copy_due) return 0;
     const auto size = static_cast<int32_t>(tokens.size());
     if (masked && !takes_late_masks())
       return std::max(std::min(mask ? size : size - 1, max_inputs) - computed, 0);

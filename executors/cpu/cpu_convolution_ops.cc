@@ -44,10 +44,67 @@ void CpuOps::KeepInputs(const ConvolutionStep& step, int row) const {
   const int before = step.spec.width - 1;
   float* const kept = kv_.State(tokens.slot, step.layer);
   for (int i = 0; i < before; ++i) {
-    const int at = tokens.num_tokens + i - before;
+    const int at = tokens.num_tokens - tokens.num_draft + i - before;
     const float* const from =
         at >= 0 ? step.Inputs(tokens.first_token + at) : kept + (before + at) * step.channels;
     std::copy_n(from, step.channels, kept + i * step.channels);
+  }
+}
+
+int CpuOps::NumDrafted() const {
+  int count = 0;
+  for (const CpuStepInput::Row& row : step_->rows) count += row.num_draft;
+  return count;
+}
+
+void CpuOps::KeepDrafted(size_t floats, const std::function<void(int token, float* out)>& copy,
+                         std::function<void(const CpuActivation& inputs)> advance) {
+  drafted_floats_ += floats;
+  const int count = NumDrafted();
+  if (count == 0) return;
+  if (drafted_.size() == num_drafted_layers_) drafted_.emplace_back();
+  DraftedLayer& layer = drafted_[num_drafted_layers_++];
+  layer.inputs.resize(count * floats);
+  layer.floats = floats;
+  layer.advance = std::move(advance);
+  float* out = layer.inputs.data();
+  for (const CpuStepInput::Row& row : step_->rows) {
+    const int end = row.first_token + row.num_tokens;
+    for (int token = end - row.num_draft; token < end; ++token, out += floats) copy(token, out);
+  }
+}
+
+void CpuOps::AcceptDrafts(absl::Span<const int32_t> accepted) {
+  accepted_.rows.clear();
+  accepted_.row_of.clear();
+  std::vector<int> kept;  // of the tokens of drafts, those that are right
+  int drafted = 0;
+  for (size_t i = 0; i < step_->rows.size(); ++i) {
+    const CpuStepInput::Row& row = step_->rows[i];
+    if (accepted[i] > 0) {
+      accepted_.rows.push_back({.first_token = static_cast<int>(kept.size()),
+                                .num_tokens = accepted[i],
+                                .block_tables = {},
+                                .slot = row.slot});
+    }
+    for (int n = 0; n < accepted[i]; ++n) {
+      accepted_.row_of.push_back(static_cast<int>(accepted_.rows.size()) - 1);
+      kept.push_back(drafted + n);
+    }
+    drafted += row.num_draft;
+  }
+  if (kept.empty()) return;
+  step_ = &accepted_;
+  step_memory_.rows = static_cast<int>(kept.size());
+  step_memory_.arena.SetCapacity(memory_.activations.bytes() / kept.size());
+  for (size_t i = 0; i < num_drafted_layers_; ++i) {
+    const DraftedLayer& layer = drafted_[i];
+    const CpuActivation inputs = Take(Form::kFloat, static_cast<int64_t>(layer.floats));
+    for (size_t n = 0; n < kept.size(); ++n) {
+      std::copy_n(&layer.inputs[kept[n] * layer.floats], layer.floats,
+                  inputs.Floats(static_cast<int>(n)));
+    }
+    layer.advance(inputs);
   }
 }
 
@@ -73,6 +130,16 @@ LinearInput CpuOps::ShortConvolution(int32_t layer, const ShortConvolutionSpec& 
     const float* const x = b + 2 * channels;
     for (int i = 0; i < channels; ++i) b[i] *= x[i];
   });
+  KeepDrafted(
+      channels, [&](int token, float* kept) { std::copy_n(products.Floats(token), channels, kept); },
+      [this, layer, &spec](const CpuActivation& inputs) {
+        const ConvolutionStep accepted{.layer = layer,
+                                       .spec = spec.convolution,
+                                       .channels = spec.channels,
+                                       .inputs = inputs,
+                                       .out = inputs};
+        pool_.ParallelFor(NumRows(), [&](int row, int) { KeepInputs(accepted, row); });
+      });
   auto input = TakeInput(consumers, channels);
   pool_.ParallelFor(out.rows(), [&](int token, int) {
     Convolve(step, token);

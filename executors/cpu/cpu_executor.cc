@@ -48,6 +48,11 @@ class CpuHostModel : public HostModel {
     return model_->ops->sampled();
   }
 
+  absl::Status AcceptDrafts(absl::Span<const int32_t> accepted) override {
+    model_->ops->AcceptDrafts(accepted);
+    return absl::OkStatus();
+  }
+
   absl::Span<const float> embeddings() const override { return model_->ops->embeddings(); }
 
   std::vector<MixtureUse> mixture_uses() const override {
@@ -84,8 +89,8 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadCpuExecutor(const ModelSpec& model
             info.weight_bytes >> 20, " MiB of weights, ",
             DivisionText(info.limits.state, info.limits.num_blocks));
   // Other nodes get plans and no drafts.
-  const bool drafts = nodes == nullptr && !info.limits.has_slots() && info.limits.embedding_size == 0;
-  return MakeHostExecutor(std::move(host_model), drafts ? kMaxDraftTokens : 0);
+  const bool drafts = nodes == nullptr && info.limits.embedding_size == 0;
+  return MakeHostExecutor(std::move(host_model), drafts);
 }
 
 }  // namespace millrace::cpu

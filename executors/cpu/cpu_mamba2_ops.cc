@@ -14,6 +14,17 @@
 #include "executors/models/model_state.h"
 
 namespace millrace::cpu {
+namespace {
+
+millrace::Mamba2 ShapeOf(const Mamba2Spec& spec) {
+  return {.heads = spec.heads,
+          .head_size = spec.head_size,
+          .groups = spec.groups,
+          .state_size = spec.state_size,
+          .width = spec.convolution.width};
+}
+
+}  // namespace
 
 // The operands that all tokens of a layer share.
 struct CpuOps::Mamba2Step {
@@ -21,7 +32,6 @@ struct CpuOps::Mamba2Step {
   const Mamba2Spec& spec;
   const Mamba2State state;  // of this rank
   const ConvolutionStep convolution;
-  const CpuActivation& products;  // z, x, b, c and dt
   const CpuActivation& factors;   // the heads' decays, and then their steps
   const CpuActivation& mixed;     // x, b and c behind the convolution, and the output in place of x
 
@@ -32,7 +42,7 @@ struct CpuOps::Mamba2Step {
 void CpuOps::PrepareMamba2(const Mamba2Step& step, int token) const {
   const Mamba2Spec& spec = step.spec;
   Convolve(step.convolution, token);
-  const float* const inputs = step.products.Floats(token) + step.inner() + step.channels();
+  const float* const inputs = step.convolution.Inputs(token) + step.channels();
   float* const decays = step.factors.Floats(token);
   float* const steps = decays + spec.heads;
   const std::vector<float>& a = weights_.Vector(spec.a);
@@ -44,54 +54,102 @@ void CpuOps::PrepareMamba2(const Mamba2Step& step, int token) const {
   }
 }
 
-void CpuOps::RunMamba2(const Mamba2Step& step, int row, int head) const {
+void CpuOps::RunMamba2(const Mamba2Step& step, int row, int head, int thread) {
   const Mamba2Spec& spec = step.spec;
   const CpuStepInput::Row& tokens = step_->rows[row];
   const int group = head / (spec.heads / spec.groups);
-  float* const mixed = step.mixed.Floats(tokens.first_token);
-  float* const x = mixed + head * spec.head_size;
-  const float* const b = mixed + step.inner() + group * spec.state_size;
-  const float* const decays = step.factors.Floats(tokens.first_token) + head;
-  kernels_.state_space(
-      {.state = kv_.State(tokens.slot, step.layer) + step.state.inputs + head * step.state.head,
-       .state_size = spec.state_size,
-       .head_size = spec.head_size,
-       .tokens = tokens.num_tokens,
-       .b = b,
-       .c = b + spec.groups * spec.state_size,
-       .x = x,
-       .stride = step.mixed.row_floats(),
-       .decays = decays,
-       .steps = decays + spec.heads,
-       .factor_stride = step.factors.row_floats(),
-       .skip = weights_.Vector(spec.d)[head],
-       .out = x,
-       .out_stride = step.mixed.row_floats()});
+  const auto run = [&](float* state, int first, int count) {
+    float* const mixed = step.mixed.Floats(first);
+    float* const x = mixed + head * spec.head_size;
+    const float* const b = mixed + step.inner() + group * spec.state_size;
+    const float* const decays = step.factors.Floats(first) + head;
+    kernels_.state_space({.state = state,
+                          .state_size = spec.state_size,
+                          .head_size = spec.head_size,
+                          .tokens = count,
+                          .b = b,
+                          .c = b + spec.groups * spec.state_size,
+                          .x = x,
+                          .stride = step.mixed.row_floats(),
+                          .decays = decays,
+                          .steps = decays + spec.heads,
+                          .factor_stride = step.factors.row_floats(),
+                          .skip = weights_.Vector(spec.d)[head],
+                          .out = x,
+                          .out_stride = step.mixed.row_floats()});
+  };
+  float* const state =
+      kv_.State(tokens.slot, step.layer) + step.state.inputs + head * step.state.head;
+  const int known = tokens.num_tokens - tokens.num_draft;
+  run(state, tokens.first_token, known);
+  if (tokens.num_draft == 0) return;
+  std::vector<float>& guessed = scratch_[thread].state;
+  guessed.assign(state, state + step.state.head);
+  run(guessed.data(), tokens.first_token + known, tokens.num_draft);
+}
+
+void CpuOps::AdvanceMamba2(int32_t layer, const Mamba2Spec& spec, const CpuActivation& products,
+                           int first_input, const CpuActivation& mixed) {
+  const millrace::Mamba2 shape = ShapeOf(spec);
+  const CpuActivation factors = Take(Form::kFloat, int64_t{2} * spec.heads);
+  const Mamba2Step step{.layer = layer,
+                        .spec = spec,
+                        .state = Mamba2State(shape),
+                        .convolution = {.layer = layer,
+                                        .spec = spec.convolution,
+                                        .channels = shape.channels(),
+                                        .inputs = products,
+                                        .first_input = first_input,
+                                        .out = mixed},
+                        .factors = factors,
+                        .mixed = mixed};
+  pool_.ParallelFor(mixed.rows(), [&](int token, int) { PrepareMamba2(step, token); });
+  pool_.ParallelFor(NumRows() * spec.heads, [&](int task, int thread) {
+    const int row = task / spec.heads;
+    const int head = task % spec.heads;
+    RunMamba2(step, row, head, thread);
+    if (head == 0) KeepInputs(step.convolution, row);
+  });
+}
+
+// The mixer's inputs of a draft's tokens: x, b, c and dt.
+void CpuOps::KeepDraftedMamba2(int32_t layer, const Mamba2Spec& spec,
+                               const CpuActivation& products) {
+  const millrace::Mamba2 shape = ShapeOf(spec);
+  const int floats = shape.channels() + spec.heads;
+  KeepDrafted(
+      floats,
+      [&](int token, float* kept) {
+        std::copy_n(products.Floats(token) + shape.inner(), floats, kept);
+      },
+      [this, layer, &spec](const CpuActivation& inputs) {
+        const CpuActivation mixed = Take(Form::kFloat, ShapeOf(spec).channels());
+        AdvanceMamba2(layer, spec, inputs, /*first_input=*/0, mixed);
+      });
 }
 
 // Each rank adds the squares of its own heads to those of their groups.
-void CpuOps::NormMamba2AcrossRanks(const Mamba2Step& step) {
+void CpuOps::NormMamba2AcrossRanks(const Mamba2Spec& spec, const CpuActivation& mixed) {
   if (collective_ == nullptr) return;  // a dry run
-  const Mamba2Spec& spec = step.spec;
   const NormWeight& norm = weights_.Norm(spec.norm);
-  const int width = step.inner() / spec.groups;  // of this rank's part of a group
+  const int width = spec.heads * spec.head_size / spec.groups;  // of this rank's part of a group
   const size_t groups = spec.all_groups;
-  squares_.assign(groups * step.mixed.rows(), 0.0f);
+  squares_.assign(groups * mixed.rows(), 0.0f);
   // Ranks without heads of their own, which are filled up with zeros, are behind the last group.
   const auto square_of = [&](int token, int group) -> float& {
     return squares_[token * groups + std::min(spec.first_group + group, spec.all_groups - 1)];
   };
-  for (int token = 0; token < step.mixed.rows(); ++token) {
+  for (int token = 0; token < mixed.rows(); ++token) {
     for (int group = 0; group < spec.groups; ++group) {
-      const float* const x = step.mixed.Floats(token) + group * width;
+      const float* const x = mixed.Floats(token) + group * width;
       square_of(token, group) += std::inner_product(x, x + width, x, 0.0f);
     }
   }
   collective_->AllReduce(absl::MakeSpan(squares_));
   const float size = static_cast<float>(norm.size) / static_cast<float>(groups);
-  for (int token = 0; token < step.mixed.rows(); ++token) {
+  for (int token = 0; token < mixed.rows(); ++token) {
     for (int group = 0; group < spec.groups; ++group) {
-      float* const x = step.mixed.Floats(token) + group * width;
+      float* const x = mixed.Floats(token) + group * width;
       const float factor = 1 / std::sqrt(square_of(token, group) / size + norm.epsilon);
       const float* const scale = norm.scale.data() + group * width;
       for (int i = 0; i < width; ++i) x[i] *= factor * scale[i];
@@ -106,35 +164,14 @@ LinearInput CpuOps::Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId proje
         StrCat("layer ", layer, "'s Mamba-2 mixer has heads of ", spec.head_size, " and states of ",
                spec.state_size, " elements; allowed on the CPU: multiples of ", kTileRows)));
   }
-  const millrace::Mamba2 shape{.heads = spec.heads,
-                               .head_size = spec.head_size,
-                               .groups = spec.groups,
-                               .state_size = spec.state_size,
-                               .width = spec.convolution.width};
+  const millrace::Mamba2 shape = ShapeOf(spec);
   const int inner = shape.inner();
   const CpuActivation products = Product(projection, x);
-  const CpuActivation factors = Take(Form::kFloat, int64_t{2} * spec.heads);
   const CpuActivation mixed = Take(Form::kFloat, shape.channels());
-  const Mamba2Step step{.layer = layer,
-                        .spec = spec,
-                        .state = Mamba2State(shape),
-                        .convolution = {.layer = layer,
-                                        .spec = spec.convolution,
-                                        .channels = shape.channels(),
-                                        .inputs = products,
-                                        .first_input = inner,
-                                        .out = mixed},
-                        .products = products,
-                        .factors = factors,
-                        .mixed = mixed};
-  ClearStates(layer, step.state.inputs + step.state.heads * step.state.head);
-  pool_.ParallelFor(mixed.rows(), [&](int token, int) { PrepareMamba2(step, token); });
-  pool_.ParallelFor(NumRows() * spec.heads, [&](int task, int) {
-    const int row = task / spec.heads;
-    const int head = task % spec.heads;
-    RunMamba2(step, row, head);
-    if (head == 0) KeepInputs(step.convolution, row);
-  });
+  const Mamba2State state(shape);
+  ClearStates(layer, state.inputs + state.heads * state.head);
+  KeepDraftedMamba2(layer, spec, products);
+  AdvanceMamba2(layer, spec, products, /*first_input=*/inner, mixed);
   auto input = TakeInput(consumers, inner);
   const NormWeight& norm = weights_.Norm(spec.norm);
   const int group = inner / spec.groups;
@@ -146,7 +183,7 @@ LinearInput CpuOps::Mamba2(int32_t layer, const Mamba2Spec& spec, LinearId proje
       kernels_.norm(y + i, norm.scale.data() + i, group, group, norm.epsilon, Form::kFloat, y + i);
     }
   });
-  if (spec.shares_groups) NormMamba2AcrossRanks(step);
+  if (spec.shares_groups) NormMamba2AcrossRanks(spec, mixed);
   pool_.ParallelFor(mixed.rows(), [&](int token, int) {
     for (const CpuActivation& form : input->forms) {
       kernels_.store(mixed.Floats(token), inner, form.form(), form.Row(token));

@@ -1,3 +1,4 @@
+#include "executors/host/host_executor.h"
 #include "executors/cpu/cpu_ops.h"
 
 #include <algorithm>
@@ -74,7 +75,8 @@ size_t CpuOps::WorkspaceBytes(const StepLimits& limits, int threads, int head_si
   const int vocab = limits.embedding_size > 0 ? 0 : limits.vocab_size;
   return LogitBytes(limits.vocab_size) + sizeof(float) * kLogitRows * share_stride_ +
          threads * Scratch::Bytes(stride, head_size, vocab) +
-         limits.max_num_batched_tokens * of_token + biases;
+         limits.max_num_batched_tokens * of_token + biases +
+         kMaxStateDraftTokens * sizeof(float) * drafted_floats_;
 }
 
 size_t CpuOps::LogitBytes(int vocab_size) {
@@ -85,6 +87,8 @@ void CpuOps::BeginStep(const StepInput& input) {
   step_ = static_cast<const CpuStepInput*>(&input);
   step_memory_.rows = static_cast<int>(step_->tokens.size());
   num_mixtures_ = 0;
+  num_drafted_layers_ = 0;
+  drafted_floats_ = 0;
   step_memory_.exceeded = false;
   if (step_memory_.rows > 0) {
     const size_t capacity = memory_.activations.bytes() / step_memory_.rows;

@@ -4,6 +4,7 @@
 #define MILLRACE_EXECUTORS_CPU_CPU_OPS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -104,6 +105,10 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
                          Consumers consumers) override;
   void Output(const HeadLayer& layer, const LinearInput& x, bool normalize) override;
 
+  // Moves the states of recurrent layers on by the first tokens of the last step's drafts, so many
+  // of each row. Until then they are those of the tokens before the drafts.
+  void AcceptDrafts(absl::Span<const int32_t> accepted);
+
   // Returns the tokens of the last Sample, in the order of the input's `samples`, and perhaps older
   // ones after them. Each of several ranks has those that it samples.
   absl::Span<const Sampled> sampled() const { return sampled_; }
@@ -163,8 +168,17 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
     const float* biases[kMaxQueries];
     std::vector<float> embedding;
     std::vector<float> ordered;
+    std::vector<float> state;  // of a head, as a draft's tokens leave it
     ExpertChooser chooser;
     Sampler sampler;
+  };
+
+  // What a recurrent layer is given for the tokens of drafts, until it is known which are right.
+  struct DraftedLayer {
+    std::vector<float> inputs;  // [tokens of drafts][floats]
+    size_t floats = 0;
+    // Moves the layer's states on by the step's tokens, whose inputs these are.
+    std::function<void(const CpuActivation& inputs)> advance;
   };
 
   // Some of the rows that go through an expert of this rank.
@@ -265,22 +279,36 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   void NormAcrossRanks(const HeadNorms& norms, const AttentionSpec& spec, const CpuActivation& qkv);
   void Append(const float* k, const float* v, int size, int32_t layer, BlockId block, int kv_head,
               int at) const;
+  // Returns the tokens of the step's drafts.
+  int NumDrafted() const;
+  // Keeps `floats` numbers of each of these, which `copy` writes, for AcceptDrafts.
+  void KeepDrafted(size_t floats, const std::function<void(int token, float* out)>& copy,
+                   std::function<void(const CpuActivation& inputs)> advance);
   // Fills with zeros the first `floats` of a layer's state at the slots of rows that begin their
   // sequences.
   void ClearStates(int32_t layer, int64_t floats);
   // Convolves a token's inputs.
   void Convolve(const ConvolutionStep& step, int token) const;
-  // Keeps the row's last inputs of the convolution for the row that follows.
+  // Keeps the row's last inputs of the convolution before its draft for the row that follows.
   void KeepInputs(const ConvolutionStep& step, int row) const;
   // Convolves a token's inputs, norms its queries and keys, and replaces beta and alpha by the
   // factors that they stand for.
   void PrepareDelta(const DeltaStep& step, int token) const;
-  // Runs a head's state through the tokens of a row.
-  void RunDelta(const DeltaStep& step, int row, int head) const;
+  // Runs a head's state through the tokens of a row, and a copy of it through those of its draft.
+  void RunDelta(const DeltaStep& step, int row, int head, int thread);
+  // Does all that for the step's tokens and heads. `products` begins with what the convolution reads,
+  // `mixed` takes what it makes, and the layer's output behind the queries and keys.
+  void AdvanceDelta(int32_t layer, const GatedDeltaSpec& spec, const CpuActivation& products,
+                    const CpuActivation& factors, const CpuActivation& mixed);
+  void KeepDraftedDelta(int32_t layer, const GatedDeltaSpec& spec, const CpuActivation& products,
+                        const CpuActivation& factors);
   // The same for Mamba-2, of which a token's decays and steps are prepared.
   void PrepareMamba2(const Mamba2Step& step, int token) const;
-  void RunMamba2(const Mamba2Step& step, int row, int head) const;
-  void NormMamba2AcrossRanks(const Mamba2Step& step);
+  void RunMamba2(const Mamba2Step& step, int row, int head, int thread);
+  void AdvanceMamba2(int32_t layer, const Mamba2Spec& spec, const CpuActivation& products,
+                     int first_input, const CpuActivation& mixed);
+  void KeepDraftedMamba2(int32_t layer, const Mamba2Spec& spec, const CpuActivation& products);
+  void NormMamba2AcrossRanks(const Mamba2Spec& spec, const CpuActivation& mixed);
   const Rotations& RotationsOf(const RopeSpec& rope);
   const float* Biases(const AttentionSpec& spec, int head) const;
   void SpreadBiases();
@@ -301,6 +329,11 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   std::vector<Rotations> rotations_;  // one for each way that layers rotate
   std::vector<AttentionTask> attention_tasks_;
   int attention_group_ = 0;  // the query heads of a kv head that they are for; 0: not planned yet
+
+  std::vector<DraftedLayer> drafted_;  // the first num_drafted_layers_ are the step's
+  size_t num_drafted_layers_ = 0;
+  size_t drafted_floats_ = 0;  // of a token, in all layers
+  CpuStepInput accepted_;      // the step of AcceptDrafts
 
   Routes routes_;            // of the current mixture
   size_t num_mixtures_ = 0;  // that the step has run so far

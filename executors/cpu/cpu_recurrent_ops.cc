@@ -20,6 +20,13 @@ constexpr float kLengthEpsilon = 1e-6f;
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
+millrace::GatedDelta ShapeOf(const GatedDeltaSpec& spec) {
+  return {.key_heads = spec.key_heads,
+          .value_heads = spec.value_heads,
+          .key_size = spec.key_size,
+          .value_size = spec.value_size};
+}
+
 }  // namespace
 
 // The operands that all tokens of a layer share.
@@ -35,7 +42,6 @@ struct CpuOps::DeltaStep {
 
   int keys() const { return spec.key_heads * spec.key_size; }
   int values_begin() const { return 2 * keys(); }
-  int value_width() const { return spec.value_heads * spec.value_size; }
 };
 
 void CpuOps::PrepareDelta(const DeltaStep& step, int token) const {
@@ -59,45 +65,41 @@ void CpuOps::PrepareDelta(const DeltaStep& step, int token) const {
   }
 }
 
-void CpuOps::RunDelta(const DeltaStep& step, int row, int head) const {
+void CpuOps::RunDelta(const DeltaStep& step, int row, int head, int thread) {
   const GatedDeltaSpec& spec = step.spec;
   const CpuStepInput::Row& tokens = step_->rows[row];
   const int key_head = spec.KeyHead(head);
-  float* const mixed = step.mixed.Floats(tokens.first_token);
-  float* const values = mixed + step.values_begin() + head * spec.value_size;
-  const float* const betas = step.factors.Floats(tokens.first_token);
-  kernels_.delta_rule(
-      {.state = kv_.State(tokens.slot, step.layer) + step.state.inputs + head * step.state.head,
-       .key_size = spec.key_size,
-       .value_size = spec.value_size,
-       .tokens = tokens.num_tokens,
-       .queries = mixed + key_head * spec.key_size,
-       .keys = mixed + step.keys() + key_head * spec.key_size,
-       .values = values,
-       .stride = step.mixed.row_floats(),
-       .decays = betas + spec.value_heads + head,
-       .betas = betas + head,
-       .gate_stride = step.factors.row_floats(),
-       .out = values,
-       .out_stride = step.mixed.row_floats()});
+  const auto run = [&](float* state, int first, int count) {
+    float* const mixed = step.mixed.Floats(first);
+    float* const values = mixed + step.values_begin() + head * spec.value_size;
+    const float* const betas = step.factors.Floats(first);
+    kernels_.delta_rule({.state = state,
+                         .key_size = spec.key_size,
+                         .value_size = spec.value_size,
+                         .tokens = count,
+                         .queries = mixed + key_head * spec.key_size,
+                         .keys = mixed + step.keys() + key_head * spec.key_size,
+                         .values = values,
+                         .stride = step.mixed.row_floats(),
+                         .decays = betas + spec.value_heads + head,
+                         .betas = betas + head,
+                         .gate_stride = step.factors.row_floats(),
+                         .out = values,
+                         .out_stride = step.mixed.row_floats()});
+  };
+  float* const state =
+      kv_.State(tokens.slot, step.layer) + step.state.inputs + head * step.state.head;
+  const int known = tokens.num_tokens - tokens.num_draft;
+  run(state, tokens.first_token, known);
+  if (tokens.num_draft == 0) return;
+  std::vector<float>& guessed = scratch_[thread].state;
+  guessed.assign(state, state + step.state.head);
+  run(guessed.data(), tokens.first_token + known, tokens.num_draft);
 }
 
-LinearInput CpuOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
-                               const GatedDeltaWeights& weights, const LinearInput& x,
-                               Consumers consumers) {
-  if (spec.key_size % kTileRows != 0 || spec.value_size % kStateColumns != 0) {
-    Fail(absl::UnimplementedError(StrCat("layer ", layer, "'s gated delta rule has keys of ",
-                                         spec.key_size, " and values of ", spec.value_size,
-                                         " elements; allowed on the CPU: multiples of ", kTileRows,
-                                         " and of ", kStateColumns)));
-  }
-  const millrace::GatedDelta shape{.key_heads = spec.key_heads,
-                                   .value_heads = spec.value_heads,
-                                   .key_size = spec.key_size,
-                                   .value_size = spec.value_size};
-  const CpuActivation products = Product(weights.qkvz, x);
-  const CpuActivation factors = Product(weights.beta_alpha, x);
-  const CpuActivation mixed = Take(Form::kFloat, shape.channels());
+void CpuOps::AdvanceDelta(int32_t layer, const GatedDeltaSpec& spec, const CpuActivation& products,
+                          const CpuActivation& factors, const CpuActivation& mixed) {
+  const millrace::GatedDelta shape = ShapeOf(spec);
   const DeltaStep step{.layer = layer,
                        .spec = spec,
                        .state = GatedDeltaState(shape),
@@ -111,18 +113,57 @@ LinearInput CpuOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
                        .query_scales = std::vector<float>(
                            spec.key_size, 1 / std::sqrt(static_cast<float>(spec.key_size))),
                        .key_scales = std::vector<float>(spec.key_size, 1.0f)};
-  ClearStates(layer, step.state.inputs + step.state.heads * step.state.head);
   pool_.ParallelFor(mixed.rows(), [&](int token, int) { PrepareDelta(step, token); });
-  pool_.ParallelFor(NumRows() * spec.value_heads, [&](int task, int) {
+  pool_.ParallelFor(NumRows() * spec.value_heads, [&](int task, int thread) {
     const int row = task / spec.value_heads;
     const int head = task % spec.value_heads;
-    RunDelta(step, row, head);
+    RunDelta(step, row, head, thread);
     if (head == 0) KeepInputs(step.convolution, row);
   });
-  auto input = TakeInput(consumers, step.value_width());
-  const int width = step.value_width();
+}
+
+// The layer's inputs of a draft's tokens: what the convolution reads, and beta and alpha.
+void CpuOps::KeepDraftedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                              const CpuActivation& products, const CpuActivation& factors) {
+  const int channels = ShapeOf(spec).channels();
+  const int num_factors = 2 * spec.value_heads;
+  KeepDrafted(
+      channels + num_factors,
+      [&](int token, float* kept) {
+        std::copy_n(products.Floats(token), channels, kept);
+        std::copy_n(factors.Floats(token), num_factors, kept + channels);
+      },
+      [this, layer, channels, num_factors, &spec](const CpuActivation& inputs) {
+        const CpuActivation factors = Take(Form::kFloat, num_factors);
+        for (int token = 0; token < inputs.rows(); ++token) {
+          std::copy_n(inputs.Floats(token) + channels, num_factors, factors.Floats(token));
+        }
+        const CpuActivation mixed = Take(Form::kFloat, channels);
+        AdvanceDelta(layer, spec, inputs, factors, mixed);
+      });
+}
+
+LinearInput CpuOps::GatedDelta(int32_t layer, const GatedDeltaSpec& spec,
+                               const GatedDeltaWeights& weights, const LinearInput& x,
+                               Consumers consumers) {
+  if (spec.key_size % kTileRows != 0 || spec.value_size % kStateColumns != 0) {
+    Fail(absl::UnimplementedError(StrCat("layer ", layer, "'s gated delta rule has keys of ",
+                                         spec.key_size, " and values of ", spec.value_size,
+                                         " elements; allowed on the CPU: multiples of ", kTileRows,
+                                         " and of ", kStateColumns)));
+  }
+  const millrace::GatedDelta shape = ShapeOf(spec);
+  const CpuActivation products = Product(weights.qkvz, x);
+  const CpuActivation factors = Product(weights.beta_alpha, x);
+  const CpuActivation mixed = Take(Form::kFloat, shape.channels());
+  const GatedDeltaState state(shape);
+  ClearStates(layer, state.inputs + state.heads * state.head);
+  KeepDraftedDelta(layer, spec, products, factors);
+  AdvanceDelta(layer, spec, products, factors, mixed);
+  const int width = spec.value_heads * spec.value_size;
+  auto input = TakeInput(consumers, width);
   pool_.ParallelFor(mixed.rows(), [&](int token, int) {
-    float* const out = mixed.Floats(token) + step.values_begin();
+    float* const out = mixed.Floats(token) + shape.channels() - width;
     for (int head = 0; head < spec.value_heads; ++head) {
       NormRow(spec.norm, out + head * spec.value_size, Form::kFloat, out + head * spec.value_size);
     }

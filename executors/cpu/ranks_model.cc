@@ -89,6 +89,13 @@ class RanksModel : public HostModel {
     return sampled_;
   }
 
+  absl::Status AcceptDrafts(absl::Span<const int32_t> accepted) override {
+    return threads_.Run([this, accepted](int rank) {
+      ranks_[rank]->ops->AcceptDrafts(accepted);
+      return absl::OkStatus();
+    });
+  }
+
   absl::Span<const float> embeddings() const override { return ranks_[0]->ops->embeddings(); }
 
   std::vector<MixtureUse> mixture_uses() const override {

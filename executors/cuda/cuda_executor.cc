@@ -293,7 +293,7 @@ class CudaExecutor : public Executor {
   explicit CudaExecutor(std::unique_ptr<CudaStepRunner> runner)
       : runner_(std::move(runner)),
         info_(runner_->model().info),
-        checker_(info_.limits, info_.takes_late_masks),
+        checker_(info_),
         worker_(*runner_) {}
 
   const ModelInfo& info() const override { return info_; }

@@ -106,6 +106,7 @@ ModelInfo MakeInfo(const FakeSpec& device) {
           .takes_masks = true,
           .takes_late_masks = true,
           .max_draft_tokens = kMaxDraftTokens,
+          .max_step_draft_tokens = device.max_num_batched_tokens,
           .limits = {.max_num_seqs = device.max_num_seqs,
                      .max_num_batched_tokens = device.max_num_batched_tokens,
                      .max_model_len =
@@ -122,7 +123,7 @@ class FakeExecutor : public Executor {
   explicit FakeExecutor(const FakeSpec& device)
       : info_(MakeInfo(device)),
         spec_(device),
-        checker_(info_.limits, info_.takes_late_masks, info_.max_draft_tokens),
+        checker_(info_),
         ledger_(info_.limits),
         slots_(info_.limits.max_num_seqs),
         runner_([this](StepPlan plan) { return Run(std::move(plan)); }),

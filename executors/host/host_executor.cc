@@ -19,19 +19,22 @@ namespace {
 constexpr Logger kLog(LogComponent::kExecutors);
 
 // The host samples for every model, under masks that it has when the step begins.
-ModelInfo WithSampling(ModelInfo info, int32_t max_draft_tokens) {
+ModelInfo WithSampling(ModelInfo info, bool drafts) {
   info.takes_masks = true;
-  info.max_draft_tokens = max_draft_tokens;
+  if (!drafts) return info;
+  info.max_draft_tokens = kMaxDraftTokens;
+  info.max_step_draft_tokens =
+      info.limits.has_slots() ? kMaxStateDraftTokens : info.limits.max_num_batched_tokens;
   return info;
 }
 
 class HostExecutor : public Executor {
  public:
-  HostExecutor(std::unique_ptr<HostModel> model, int32_t max_draft_tokens)
+  HostExecutor(std::unique_ptr<HostModel> model, bool drafts)
       : parts_(new Parts(std::move(model))),
         model_(parts_->model.get()),
-        info_(WithSampling(model_->info(), max_draft_tokens)),
-        checker_(info_.limits, info_.takes_late_masks, info_.max_draft_tokens),
+        info_(WithSampling(model_->info(), drafts)),
+        checker_(info_),
         runner_([this](StepPlan plan) { return Run(std::move(plan)); }),
         worker_(runner_) {}
 
@@ -93,6 +96,11 @@ class HostExecutor : public Executor {
       sampled = *ran;
     }
     StepResult result = parts_->slots.End(plan, sampled);
+    const auto has_draft = [](const StepRow& row) { return row.num_draft > 0; };
+    if (info_.limits.has_slots() && std::any_of(plan.rows.begin(), plan.rows.end(), has_draft)) {
+      absl::Status accepted = model_->AcceptDrafts(parts_->slots.accepted());
+      if (!accepted.ok()) return {.id = plan.id, .status = std::move(accepted)};
+    }
     if (info().limits.embedding_size > 0) AddEmbeddings(result);
     return result;
   }
@@ -125,9 +133,8 @@ class HostExecutor : public Executor {
 
 }  // namespace
 
-std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model,
-                                           int32_t max_draft_tokens) {
-  return std::make_unique<HostExecutor>(std::move(model), max_draft_tokens);
+std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model, bool drafts) {
+  return std::make_unique<HostExecutor>(std::move(model), drafts);
 }
 
 }  // namespace millrace

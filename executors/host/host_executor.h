@@ -13,6 +13,10 @@
 
 namespace millrace {
 
+// The most tokens of drafts in a step of a model with state at slots, which keeps what its layers
+// are given for them until it is known which are right.
+inline constexpr int32_t kMaxStateDraftTokens = 64;
+
 // A loaded model. After construction only the executor's worker thread uses it.
 class HostModel {
  public:
@@ -30,6 +34,14 @@ class HostModel {
   // like a device.
   virtual absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) = 0;
 
+  // Takes the first tokens of the last Run's drafts, so many of each row, into the states of
+  // recurrent layers. Called where a row has a draft and the model has state at slots. An error
+  // means that the executor has failed, like a device.
+  virtual absl::Status AcceptDrafts(absl::Span<const int32_t> accepted) {
+    (void)accepted;
+    return absl::OkStatus();
+  }
+
   // Returns an encoder's embeddings of the last Run's rows, [rows, info().limits.embedding_size].
   virtual absl::Span<const float> embeddings() const { return {}; }
 
@@ -42,10 +54,9 @@ class HostModel {
   virtual bool Hangs() { return false; }
 };
 
-// `max_draft_tokens`: ModelInfo's. Only for a model whose numbers are the same in rows of any
-// length, and that has no state at slots, which would keep what a draft's tokens left there.
-std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model,
-                                           int32_t max_draft_tokens = 0);
+// `drafts`: steps may check drafts. Only for a model whose numbers are the same in rows of any
+// length, and that takes AcceptDrafts where it has state at slots.
+std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model, bool drafts = false);
 
 }  // namespace millrace
 

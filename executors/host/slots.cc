@@ -67,7 +67,7 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
       input->types.push_back(i >= row.second_type.value_or(row.num_tokens) ? 1 : 0);
       input->row_of.push_back(static_cast<int>(input->rows.size()));
     }
-    input->rows.push_back({first, row.num_tokens, slot.block_tables, row.slot});
+    input->rows.push_back({first, row.num_tokens, slot.block_tables, row.slot, row.num_draft});
     for (int32_t at = row.logits.begin; at < row.logits.end; ++at) {
       const WantedLogits& wanted = plan.logits[at];
       input->wanted.push_back(first + wanted.offset);
@@ -83,12 +83,14 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
 
 StepResult Slots::End(const StepPlan& plan, absl::Span<const Sampled> sampled) {
   size_t next = 0;
+  accepted_.clear();
   for (const StepRow& row : plan.rows) {
     Slot& slot = slots_[row.slot];
     const absl::Span<const Sampled> of_row = sampled.subspan(next, row.logits.size());
     next += of_row.size();
     const int32_t accepted = AcceptedDraft(plan, row, of_row);
     slot.end += row.num_tokens - row.num_draft + accepted;
+    accepted_.push_back(accepted);
     for (int32_t i = 0; i < row.logits.size() - row.num_draft + accepted; ++i) {
       if (plan.logits[row.logits.begin + i].target.has_value()) continue;
       slot.last_token = of_row[i].token;

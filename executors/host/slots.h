@@ -26,6 +26,9 @@ class Slots {
   // that later rows begin with.
   StepResult End(const StepPlan& plan, absl::Span<const Sampled> sampled);
 
+  // Returns how many tokens of its draft each row of the last End's plan has accepted.
+  absl::Span<const int32_t> accepted() const { return accepted_; }
+
   // Makes the result of a step that could not be computed: all of its rows fail by `why`, and so do
   // later rows of their slots, which begin with any token.
   StepResult Fail(const StepPlan& plan, const absl::Status& why) {
@@ -45,6 +48,7 @@ class Slots {
 
   const StateLayout state_;
   std::vector<Slot> slots_;
+  std::vector<int32_t> accepted_;
   SlotResults results_;
 };
 
