@@ -5,21 +5,14 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
-#include <utility>
-
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/strings.h"
-#include "config/help.h"
-#include "engine/metrics/gpu_metrics.h"
-#include "engine/metrics/metrics_text.h"
-#include "engine/metrics/process_metrics.h"
+#include "engine/metrics/metric_maker.h"
 
 namespace millrace {
 namespace {
 
-using Buckets = prometheus::Histogram::BucketBoundaries;
-using prometheus::Labels;
+using Buckets = MetricMaker::Buckets;
 
 // Seconds. vLLM's buckets with finer ones below: its lowest between two tokens is 10 ms.
 const Buckets& TokenGaps() {
@@ -35,13 +28,6 @@ const Buckets& FirstTokenTimes() {
                   0.75,   1,     2.5,    5,     7.5,  10,   20,   40,   80,   160, 640,  2560};
   return *buckets;
 }
-const Buckets& RequestTimes() {
-  static const auto* const buckets = new Buckets{
-      0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1,   1.5,  2,
-      2.5,    5,     10,     15,    20,   30,    40,   50,  60,  120, 240, 480, 960, 1920, 7680};
-  return *buckets;
-}
-
 // Seconds of a step: of a GPU's fastest to a long prompt's on a CPU.
 const Buckets& StepTimes() {
   static const auto* const buckets = new Buckets{
@@ -68,57 +54,18 @@ Buckets TokensOfARequest(int64_t most) {
   }
 }
 
-// Makes the metrics of one set of labels.
-class Maker {
- public:
-  Maker(prometheus::Registry& registry, Labels labels)
-      : registry_(registry), labels_(std::move(labels)) {}
-
-  prometheus::Gauge* Gauge(const char* name, const char* help, const Labels& more = {}) const {
-    return &prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(With(more));
-  }
-  prometheus::Counter* Counter(const char* name, const char* help, const Labels& more = {}) const {
-    return &prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add(With(more));
-  }
-  // One for each value of the label, in their order: all are exposed from the start, at 0.
-  template <size_t kCount>
-  std::array<prometheus::Counter*, kCount> Counters(
-      const char* name, const char* help, const char* label,
-      const std::array<const char*, kCount>& values) const {
-    std::array<prometheus::Counter*, kCount> counters;
-    for (size_t i = 0; i < kCount; ++i) counters[i] = Counter(name, help, {{label, values[i]}});
-    return counters;
-  }
-  prometheus::Histogram* Histogram(const char* name, const char* help,
-                                   const Buckets& buckets) const {
-    return &prometheus::BuildHistogram().Name(name).Help(help).Register(registry_).Add(labels_,
-                                                                                       buckets);
-  }
-
- private:
-  Labels With(const Labels& more) const {
-    Labels all = labels_;
-    all.insert(more.begin(), more.end());
-    return all;
-  }
-
-  prometheus::Registry& registry_;
-  const Labels labels_;
-};
-
 }  // namespace
 
 // The arrays of counters are indexed by these.
 static_assert(static_cast<size_t>(FinishReason::kError) + 1 == 4);
 static_assert(static_cast<size_t>(CancelReason::kBatchFailed) + 1 == 6);
 static_assert(static_cast<size_t>(Rejection::kDeadline) + 1 == 4);
-static_assert(static_cast<size_t>(InferEnd::kError) + 1 == 7);
 
 EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view model_name,
                              const StepLimits& limits)
     : num_blocks_(limits.context_blocks()) {
   // Several engines of one model, as vLLM numbers them, do not exist here: it is always 0.
-  const Maker make(registry, {{"model_name", std::string(model_name)}, {"engine", "0"}});
+  const MetricMaker make(registry, {{"model_name", std::string(model_name)}, {"engine", "0"}});
 
   running_ = make.Gauge("vllm:num_requests_running", "Requests that hold a place in the batch.");
   waiting_ = make.Gauge("vllm:num_requests_waiting", "Requests that wait to be scheduled.");
@@ -264,16 +211,21 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
                                         "Between a sequence's tokens.", TokenGaps());
   time_per_output_token_ = make.Histogram("vllm:request_time_per_output_token_seconds",
                                           "A request's mean time between its tokens.", TokenGaps());
-  e2e_latency_ = make.Histogram("vllm:e2e_request_latency_seconds",
-                                "From a request's arrival to its end.", RequestTimes());
-  queue_time_ = make.Histogram("vllm:request_queue_time_seconds",
-                               "From a request's arrival to its first step.", RequestTimes());
-  inference_time_ = make.Histogram("vllm:request_inference_time_seconds",
-                                   "From a request's first step to its end.", RequestTimes());
+  e2e_latency_ =
+      make.Histogram("vllm:e2e_request_latency_seconds", "From a request's arrival to its end.",
+                     MetricMaker::RequestTimes());
+  queue_time_ =
+      make.Histogram("vllm:request_queue_time_seconds",
+                     "From a request's arrival to its first step.", MetricMaker::RequestTimes());
+  inference_time_ =
+      make.Histogram("vllm:request_inference_time_seconds",
+                     "From a request's first step to its end.", MetricMaker::RequestTimes());
   prefill_time_ = make.Histogram("vllm:request_prefill_time_seconds",
-                                 "From a request's first step to its first token.", RequestTimes());
-  decode_time_ = make.Histogram("vllm:request_decode_time_seconds",
-                                "From a request's first token to its end.", RequestTimes());
+                                 "From a request's first step to its first token.",
+                                 MetricMaker::RequestTimes());
+  decode_time_ =
+      make.Histogram("vllm:request_decode_time_seconds", "From a request's first token to its end.",
+                     MetricMaker::RequestTimes());
   const Buckets tokens = TokensOfARequest(limits.max_model_len);
   request_prompt_tokens_ =
       make.Histogram("vllm:request_prompt_tokens", "Tokens in a request's prompt.", tokens);
@@ -391,85 +343,6 @@ void EngineMetrics::OnStall() { stalls_->Increment(); }
 void EngineMetrics::SetGraphs(int32_t captured, int32_t failed) {
   graphs_captured_->Set(captured);
   graphs_failed_->Set(failed);
-}
-
-InferMetrics::InferMetrics(prometheus::Registry& registry, std::string_view model_name) {
-  const Maker make(registry, {{"model_name", std::string(model_name)}});
-  waiting_ = make.Gauge("millrace_infer_requests_waiting", "Infer requests that wait to run.");
-  ended_ = make.Counters<7>(
-      "millrace_infer_requests_total", "Infer requests ended, by how.", "outcome",
-      {"ok", "invalid", "queue_full", "unavailable", "cancelled", "deadline", "error"});
-  queue_time_ = make.Histogram("millrace_infer_queue_time_seconds",
-                               "From an Infer request's arrival to its run.", RequestTimes());
-  compute_time_ = make.Histogram("millrace_infer_compute_time_seconds",
-                                 "Time that the model took for an Infer request.", RequestTimes());
-}
-
-void InferMetrics::SetWaiting(size_t waiting) { waiting_->Set(static_cast<double>(waiting)); }
-void InferMetrics::OnEnd(InferEnd end) { ended_[static_cast<size_t>(end)]->Increment(); }
-
-void InferMetrics::OnRun(Duration queue, Duration compute) {
-  queue_time_->Observe(ToSeconds(queue));
-  compute_time_->Observe(ToSeconds(compute));
-}
-
-Metrics::Metrics() : registry_(std::make_unique<prometheus::Registry>()) {
-  const Maker make(*registry_, {});
-  make.Gauge("millrace_build_info", "The version that runs.", {{"version", std::string(Version())}})
-      ->Set(1);
-  ready_ = make.Gauge("millrace_ready", "1 after warm-up, until the server begins to end.");
-  http_connections_ = make.Gauge("millrace_http_connections", "HTTP connections now open.");
-  http_connections_opened_ =
-      make.Counter("millrace_http_connections_opened_total", "HTTP connections accepted.");
-}
-
-Metrics::~Metrics() = default;
-
-EngineMetrics& Metrics::AddEngine(std::string_view model_name, const StepLimits& limits) {
-  auto engine = std::make_unique<EngineMetrics>(*registry_, model_name, limits);
-  std::lock_guard lock(mutex_);
-  return *engines_.emplace_back(std::move(engine));
-}
-
-InferMetrics& Metrics::AddInferEngine(std::string_view model_name) {
-  auto engine = std::make_unique<InferMetrics>(*registry_, model_name);
-  std::lock_guard lock(mutex_);
-  return *infer_engines_.emplace_back(std::move(engine));
-}
-
-void Metrics::WatchGpus() {
-  auto gpus = GpuMetrics::Open();
-  std::lock_guard lock(mutex_);
-  gpus_ = std::move(gpus);
-}
-
-void Metrics::SetReady(bool ready) { ready_->Set(ready ? 1 : 0); }
-
-void Metrics::OnHttpConnectionOpened() {
-  http_connections_opened_->Increment();
-  http_connections_->Increment();
-}
-
-void Metrics::OnHttpConnectionClosed() { http_connections_->Decrement(); }
-
-std::string Metrics::Render() const {
-  std::vector<prometheus::MetricFamily> families = registry_->Collect();
-  const auto append = [&families](std::vector<prometheus::MetricFamily> more) {
-    for (prometheus::MetricFamily& family : more) families.push_back(std::move(family));
-  };
-  append(CollectProcessMetrics());
-  prometheus::ClientMetric dropped;
-  dropped.counter.value = static_cast<double>(DroppedLogLines());
-  append({{"millrace_log_lines_dropped_total",
-           "Log lines that were lost because stderr was not read.",
-           prometheus::MetricType::Counter,
-           {std::move(dropped)}}});
-  {
-    std::lock_guard lock(mutex_);
-    if (gpus_ != nullptr) append(gpus_->Collect());
-  }
-  if (tenants_) AppendTenants(tenants_(), families);
-  return MetricsText(families);
 }
 
 }  // namespace millrace

@@ -165,9 +165,8 @@ void ForEachRequestField(const Visit& visit) {
                "`return_token_ids`. Log-probabilities keep their texts."});
   visit(Int{"priority", &R::priority, kOwn | kResponsesField, "Lower first; a key may bound it.",
             INT32_MIN, INT32_MAX, "any integer of 32 bits"});
-  visit(
-      Switch{"speculative", &R::speculative, kOwn | kResponsesField | kMessagesField,
-             "False: nothing of the answer is drafted; it is the same, bit for bit."});
+  visit(Switch{"speculative", &R::speculative, kOwn | kResponsesField | kMessagesField,
+               "False: nothing of the answer is drafted; it is the same, bit for bit."});
 }
 
 // Returns the default of a field, a RequestField or a SamplingField, in words.
