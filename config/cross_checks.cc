@@ -81,6 +81,10 @@ class CrossChecks {
     if (s.shared_prefix_cache && s.keys.empty()) {
       return Contradiction("shared-prefix-cache", "but without --keys there are no tenants");
     }
+    if (!s.kv_events_config.empty() && !s.prefix_caching) {
+      return Contradiction("kv-events-config",
+                           "but --prefix-caching is off: no block is stored for others");
+    }
     MILLRACE_RETURN_IF_ERROR(CheckPackage());
     if (!IsLoopback(s.host) && s.api_keys.empty() && s.keys.empty() && !s.insecure) {
       return Contradiction("host",
@@ -176,7 +180,8 @@ class CrossChecks {
                                         "prefix-caching",
                                         "dtype",
                                         "log-prompts",
-                                        "otlp-traces-endpoint"}) {
+                                        "otlp-traces-endpoint",
+                                        "kv-events-config"}) {
       if (IsGiven(name)) {
         return Contradiction(name,
                              "but an AOTInductor package (.pt2) without --tokenizer has only "
