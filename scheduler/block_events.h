@@ -20,7 +20,7 @@ struct BlockEvent {
   BlockHash hash{};
 
   // Of a block that is stored:
-  int32_t place = 0;  // how many blocks precede it in its sequence
+  int32_t place = 0;   // how many blocks precede it in its sequence
   BlockHash parent{};  // the hash of the block before it; of a first block, the chain's root
   std::vector<Token> tokens = {};
   std::string salt = {};  // of a first block: BlockHashes::salt

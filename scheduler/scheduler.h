@@ -36,7 +36,7 @@ namespace millrace {
 struct SchedulerOptions {
   StepLimits limits;
   bool prefix_caching = true;
-  bool late_masks = false;  // rows may stand in plans before their masks are known
+  bool late_masks = false;    // rows may stand in plans before their masks are known
   bool block_events = false;  // TakeBlockEvents is called
 
   // Tokens between the first checkpoints of the states of a long prompt; between later ones there

@@ -505,8 +505,8 @@ class World {
   int load_ = 20;
   Counts counts_;
   uint64_t plans_digest_ = 0;
-  std::vector<uint32_t> salts_;             // of the sequences at the slots, as planned
-  std::vector<uint32_t> checkpoint_salts_;  // of those whose states were copied
+  std::vector<uint32_t> salts_;                   // of the sequences at the slots, as planned
+  std::vector<uint32_t> checkpoint_salts_;        // of those whose states were copied
   std::set<std::pair<int, BlockHash>> followed_;  // blocks, by events
   BlockHasher hasher_;
   int64_t follows_ = 0;

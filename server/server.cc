@@ -313,8 +313,7 @@ absl::Status Server::OpenKvEvents() {
                             ParseKvEventsConfig(settings_.kv_events_config));
   if (!config.enabled) return absl::OkStatus();
   MILLRACE_ASSIGN_OR_RETURN(
-      kv_events_,
-      KvEventPublisher::Open(config, settings_.host, frontend_.metrics().registry()));
+      kv_events_, KvEventPublisher::Open(config, settings_.host, frontend_.metrics().registry()));
   kLog.Info("KV events ", Listens(config.endpoint) ? "are published at " : "are sent to ",
             kv_events_->endpoint(), ", topic \"", Printable(config.topic), "\"",
             kv_events_->replay_endpoint().empty()

@@ -83,8 +83,8 @@ class Server {
 
   const Settings settings_;
   FrontendImpl frontend_;
-  std::unique_ptr<NodeGroup> nodes_;      // null: this is the only one
-  std::unique_ptr<OtlpExporter> traces_;  // null without --otlp-traces-endpoint
+  std::unique_ptr<NodeGroup> nodes_;             // null: this is the only one
+  std::unique_ptr<OtlpExporter> traces_;         // null without --otlp-traces-endpoint
   std::unique_ptr<KvEventPublisher> kv_events_;  // null without --kv-events-config
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<TlsServer> tls_;         // null: HTTP and gRPC are plain

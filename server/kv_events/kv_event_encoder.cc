@@ -84,9 +84,8 @@ void KvEventEncoder::SortByGroup(std::vector<const BlockEvent*>& events) const {
   const auto rank = [this](const BlockEvent* event) {
     return std::pair(state_.Paged(event->group)->window.has_value(), event->group);
   };
-  std::stable_sort(
-      events.begin(), events.end(),
-      [&](const BlockEvent* a, const BlockEvent* b) { return rank(a) < rank(b); });
+  std::stable_sort(events.begin(), events.end(),
+                   [&](const BlockEvent* a, const BlockEvent* b) { return rank(a) < rank(b); });
 }
 
 std::string KvEventEncoder::Encode(absl::Span<const BlockEvent* const> events, double time,

@@ -29,9 +29,9 @@ class KvEventEncoder {
   // come first, since the parents of blocks in the others are, perhaps, only there.
   void SortByGroup(std::vector<const BlockEvent*>& events) const;
 
-  // Returns a batch of events that are sorted by group. Neighbours become one event: blocks that are
-  // stored along a chain, and blocks that are removed. `time`: seconds since 1970. `cleared`: the
-  // batch begins with AllBlocksCleared.
+  // Returns a batch of events that are sorted by group. Neighbours become one event: blocks that
+  // are stored along a chain, and blocks that are removed. `time`: seconds since 1970. `cleared`:
+  // the batch begins with AllBlocksCleared.
   std::string Encode(absl::Span<const BlockEvent* const> events, double time, bool cleared) const;
 
  private:

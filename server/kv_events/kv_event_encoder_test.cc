@@ -51,16 +51,15 @@ TEST_F(KvEventEncoderTest, ABlockIsKnownByTheLastBytesOfItsHash) {
 
 TEST_F(KvEventEncoderTest, ABatchIsMessagePackAsItsSpecificationHasIt) {
   const std::string bytes = Encode({Removed(1, 200)}, /*cleared=*/true);
-  const std::string expected =
-      "\x93\xca\x3f\xc0" + std::string("\0\0", 2) +  // [1.5,
-      "\x92\x81\xa4type\xb0"
-      "AllBlocksCleared"  // [{"type": "AllBlocksCleared"},
-      "\x84\xa4type\xac"
-      "BlockRemoved\xac"
-      "block_hashes\x91\xcc\xc8\xa6"
-      "medium\xa3GPU\xa9"
-      "group_idx\x01" +
-      std::string("\0", 1);  // ...], 0]
+  const std::string expected = "\x93\xca\x3f\xc0" + std::string("\0\0", 2) +  // [1.5,
+                               "\x92\x81\xa4type\xb0"
+                               "AllBlocksCleared"  // [{"type": "AllBlocksCleared"},
+                               "\x84\xa4type\xac"
+                               "BlockRemoved\xac"
+                               "block_hashes\x91\xcc\xc8\xa6"
+                               "medium\xa3GPU\xa9"
+                               "group_idx\x01" +
+                               std::string("\0", 1);  // ...], 0]
   EXPECT_EQ(bytes, expected);
 }
 
@@ -90,9 +89,9 @@ TEST_F(KvEventEncoderTest, GroupsWithAWindowComeLast) {
     order.push_back(event["type"].get<std::string>() + event["group_idx"].dump() +
                     event["block_hashes"].dump());
   }
-  EXPECT_EQ(order, (std::vector<std::string>{"BlockStored1[1]", "BlockRemoved1[6,7]",
-                                             "BlockStored0[1]", "BlockRemoved0[5]",
-                                             "BlockStored0[2]"}));
+  EXPECT_EQ(order,
+            (std::vector<std::string>{"BlockStored1[1]", "BlockRemoved1[6,7]", "BlockStored0[1]",
+                                      "BlockRemoved0[5]", "BlockStored0[2]"}));
   EXPECT_EQ(batch[1][2]["kv_cache_spec_kind"], "sliding_window");
   EXPECT_EQ(batch[1][2]["kv_cache_spec_sliding_window"], 9);
 }

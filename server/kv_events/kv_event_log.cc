@@ -47,8 +47,7 @@ std::vector<KvEventMessage> KvEventLog::Snapshot(double time) const {
   for (size_t begin = 0; begin == 0 || begin < blocks.size(); begin += kSnapshotBlocks) {
     const auto part = absl::MakeConstSpan(blocks).subspan(begin, kSnapshotBlocks);
     std::string payload = encoder_.Encode(part, time, /*cleared=*/begin == 0);
-    messages.push_back(
-        {next_sequence_, std::make_shared<const std::string>(std::move(payload))});
+    messages.push_back({next_sequence_, std::make_shared<const std::string>(std::move(payload))});
   }
   return messages;
 }

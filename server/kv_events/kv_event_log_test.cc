@@ -243,7 +243,8 @@ TEST(KvEventQueueTest, AFullQueueMergesTheOldest) {
   EXPECT_EQ(batches[0].time, 0.3);
   // 1 came, went and came: it stands before 2, whose parent it may be.
   std::vector<std::pair<int, bool>> merged;
-  for (const BlockEvent& each : batches[0].events) merged.emplace_back(each.hash.back(), each.stored);
+  for (const BlockEvent& each : batches[0].events)
+    merged.emplace_back(each.hash.back(), each.stored);
   EXPECT_EQ(merged, (std::vector<std::pair<int, bool>>{{3, false}, {1, true}, {2, true}}));
   EXPECT_EQ(batches[1].sequence, 4u);
   EXPECT_EQ(batches[2].sequence, 5u);

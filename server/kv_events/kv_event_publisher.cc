@@ -81,8 +81,9 @@ std::optional<std::vector<std::string>> Receive(void* socket) {
 prometheus::Family<prometheus::Counter>& Batches(prometheus::Registry& registry) {
   return prometheus::BuildCounter()
       .Name("millrace_kv_event_batches_total")
-      .Help("Batches of KV events, by whether they were published or, since the queue was full, "
-            "merged into others.")
+      .Help(
+          "Batches of KV events, by whether they were published or, since the queue was full, "
+          "merged into others.")
       .Register(registry);
 }
 
@@ -116,9 +117,8 @@ absl::StatusOr<std::unique_ptr<KvEventPublisher>> KvEventPublisher::Open(
         "kv-events-config: the system gives no file descriptor for its thread");
   }
   MILLRACE_ASSIGN_OR_RETURN(
-      publisher->events_,
-      publisher->OpenSocket(ZMQ_PUB, "endpoint", AtHost(config.endpoint, host), config.hwm,
-                            publisher->endpoint_));
+      publisher->events_, publisher->OpenSocket(ZMQ_PUB, "endpoint", AtHost(config.endpoint, host),
+                                                config.hwm, publisher->endpoint_));
   if (!config.replay_endpoint.empty()) {
     MILLRACE_ASSIGN_OR_RETURN(
         publisher->replay_,
@@ -180,8 +180,8 @@ void KvEventPublisher::Wake() {
 void KvEventPublisher::Run() {
   const KvEventMessage first = log_->Begin(UnixTime());
   Send(events_.get(), {config_.topic, BigEndian(first.sequence), *first.payload});
-  std::array<zmq_pollitem_t, 2> items = {{{nullptr, wake_, ZMQ_POLLIN, 0},
-                                          {replay_.get(), 0, ZMQ_POLLIN, 0}}};
+  std::array<zmq_pollitem_t, 2> items = {
+      {{nullptr, wake_, ZMQ_POLLIN, 0}, {replay_.get(), 0, ZMQ_POLLIN, 0}}};
   while (!stopping_) {
     if (zmq_poll(items.data(), replay_ == nullptr ? 1 : 2, -1) < 0 && zmq_errno() != EINTR) {
       kLog.Error("kv-events-config: no more events: ", zmq_strerror(zmq_errno()));

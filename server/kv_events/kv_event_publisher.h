@@ -25,8 +25,8 @@ namespace millrace {
 
 // A thread with two sockets. A PUB socket sends the frames [topic, sequence number, batch], the
 // number as 8 bytes, the highest first, the batch as KvEventEncoder writes it. A ROUTER socket, if
-// there is a replay endpoint, answers the request [empty, text] with as many messages [empty, topic,
-// sequence number, batch] as it takes, and [empty, empty, -1, empty] at the end:
+// there is a replay endpoint, answers the request [empty, text] with as many messages [empty,
+// topic, sequence number, batch] as it takes, and [empty, empty, -1, empty] at the end:
 //
 //   8 bytes, a sequence number   the batches that are kept, from that number on
 //   "snapshot"                   all blocks that there are (KvEventLog::Snapshot)
@@ -45,13 +45,14 @@ class KvEventPublisher final : public BlockEventSink {
   // Publishes what waits, and closes.
   ~KvEventPublisher() override;
 
-  // Begins to publish the events of a model with this state. Called once, before the first OnBlocks.
+  // Begins to publish the events of a model with this state. Called once, before the first
+  // OnBlocks.
   void Start(StateLayout state);
 
   void OnBlocks(std::vector<BlockEvent> events) override;
 
-  // Return where the sockets are, ports chosen by the system included. The latter: empty if there is
-  // none.
+  // Return where the sockets are, ports chosen by the system included. The latter: empty if there
+  // is none.
   const std::string& endpoint() const { return endpoint_; }
   const std::string& replay_endpoint() const { return replay_endpoint_; }
 

@@ -23,10 +23,9 @@ constexpr size_t kMostTopic = 1024;  // bytes
 absl::Status CheckNames(const JsonFields& fields) {
   for (const auto& [name, value] : fields.object().items()) {
     if (std::find(std::begin(kKeys), std::end(kKeys), name) == std::end(kKeys)) {
-      return fields.Bad(
-          Printable(name),
-          StrCat("is unknown; allowed: ",
-                 JoinList(std::vector<std::string_view>(std::begin(kKeys), std::end(kKeys)))));
+      return fields.Bad(Printable(name),
+                        StrCat("is unknown; allowed: ", JoinList(std::vector<std::string_view>(
+                                                            std::begin(kKeys), std::end(kKeys)))));
     }
   }
   return absl::OkStatus();
@@ -94,8 +93,8 @@ absl::StatusOr<KvEventsConfig> ParseKvEventsConfig(std::string_view json) {
   if (fields.Find("topic") != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(config.topic, fields.String("topic"));
     if (config.topic.size() > kMostTopic) {
-      return fields.Bad("topic", StrCat("has ", config.topic.size(), " bytes; allowed: at most ",
-                                        kMostTopic));
+      return fields.Bad(
+          "topic", StrCat("has ", config.topic.size(), " bytes; allowed: at most ", kMostTopic));
     }
   }
   return config;
