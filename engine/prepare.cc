@@ -44,7 +44,7 @@ BlockHash RootOf(const Tenant* tenant, const SequenceDefaults& defaults) {
 std::string NameOfSalt(std::string_view salt) {
   constexpr size_t kBytes = 16;
   const Sha256Digest digest = Sha256Of(StrCat("kv-events:", salt));
-  return absl::BytesToHexString(AsBytes(digest).substr(0, kBytes));
+  return absl::BytesToHexString(AbslView(AsBytes(digest).substr(0, kBytes)));
 }
 
 }  // namespace

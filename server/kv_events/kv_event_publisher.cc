@@ -147,10 +147,12 @@ absl::StatusOr<KvEventPublisher::Socket> KvEventPublisher::OpenSocket(int type,
   };
   Socket socket(zmq_socket(context_.get(), type));
   if (socket == nullptr) return failed();
-  const int none = 0, yes = 1;
+  const int none = 0;
   const bool listens = type == ZMQ_ROUTER || Listens(config_.endpoint);
   zmq_setsockopt(socket.get(), ZMQ_LINGER, &none, sizeof(none));
-  zmq_setsockopt(socket.get(), ZMQ_IPV6, &yes, sizeof(yes));
+  // An IPv4 address that is listened at as IPv6 would have another name.
+  const int ipv6 = !listens || endpoint.find('[') != endpoint.npos ? 1 : 0;
+  zmq_setsockopt(socket.get(), ZMQ_IPV6, &ipv6, sizeof(ipv6));
   zmq_setsockopt(socket.get(), ZMQ_SNDHWM, &high_water_mark, sizeof(high_water_mark));
   zmq_setsockopt(socket.get(), ZMQ_MAXMSGSIZE, &kMostRequestBytes, sizeof(kMostRequestBytes));
   if ((listens ? zmq_bind : zmq_connect)(socket.get(), endpoint.c_str()) != 0) return failed();

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "formats/json/json.h"
@@ -36,9 +35,9 @@ bool IsEndpoint(std::string_view text) {
   if (text.starts_with(kIpc)) return text.size() > kIpc.size();
   constexpr std::string_view kTcp = "tcp://";
   const size_t colon = text.rfind(':');
-  int32_t port = 0;
-  return text.starts_with(kTcp) && colon > kTcp.size() &&
-         absl::SimpleAtoi(text.substr(colon + 1), &port) && port >= 0 && port <= 65535;
+  if (!text.starts_with(kTcp) || colon <= kTcp.size()) return false;
+  const auto port = ParseNumber<int32_t>(text.substr(colon + 1));
+  return port.has_value() && *port >= 0 && *port <= 65535;
 }
 
 absl::Status ReadEndpoint(const JsonFields& fields, std::string_view name, std::string& endpoint) {
