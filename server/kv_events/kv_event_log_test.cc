@@ -155,7 +155,7 @@ TEST(KvEventLogTest, EveryListenerEndsUpWithThePool) {
     const KvEventMessage first = log.Begin(0);
     faithful.Hear(first, log);
     simple.Apply(first);
-    for (int i = 0; i < 3000; ++i) {
+    for (int i = 0; i < 1000; ++i) {
       queue.Push(pool.Change(), /*time=*/i);
       if (pool.Below(4) > 0) continue;  // the publisher's thread lags
       for (KvEventBatch& batch : queue.TakeAll()) {
@@ -180,9 +180,9 @@ TEST(KvEventLogTest, EveryListenerEndsUpWithThePool) {
       }
       ASSERT_FALSE(testing::Test::HasFailure());
     }
-    EXPECT_GT(queue.num_merged(), 100);
-    EXPECT_GT(faithful.snapshots(), 100);  // after batches that were merged
-    EXPECT_GT(lossy.snapshots(), 100);
+    EXPECT_GT(queue.num_merged(), 50);
+    EXPECT_GT(faithful.snapshots(), 30);  // after batches that were merged
+    EXPECT_GT(lossy.snapshots(), 30);
     EXPECT_EQ(lossy.replays() > 10, buffer_steps > 0);
   }
 }
