@@ -172,6 +172,10 @@ millrace_folder(server/tls      SEES base                          USES absl boo
 millrace_folder(server/guard    SEES base server/tls               USES absl boost prometheus)
 millrace_folder(server/grpc     SEES ${_endpoint} text/grammar proto server/guard server/kserve executors/tensor_model.h USES absl grpc protobuf)
 millrace_folder(server/tracing  SEES base engine/request/trace.h hub/http_client.h proto USES absl prometheus)
+# Events of the prefix cache go out as the plain values that the scheduler makes of them: neither the scheduler nor the engine knows
+# that there are sockets.
+millrace_folder(server/kv_events SEES base plan engine/block_event_sink.h formats/json scheduler/block_events.h scheduler/block_hash.h
+                                USES absl json prometheus zmq)
 # The bench runs a model without a server: the settings, an executor and the engine thread.
 millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h
                                 USES absl json)
@@ -205,6 +209,7 @@ _millrace_outside(spdlog     "^(spdlog|fmt)/"                             "^(spd
 _millrace_outside(torch      "^(torch|ATen|c10|caffe2)/"                  "^(torch|c10)")
 _millrace_outside(utf8proc   "^utf8proc"                                  "^PkgConfig::UTF8PROC$")
 _millrace_outside(yaml       "^yaml-cpp/"                                 "^yaml-cpp")
+_millrace_outside(zmq        "^zmq"                                       "^PkgConfig::ZMQ$")
 
 # The language and the system, open to every folder. A header with .h is listed by name, so that a library that was not
 # admitted cannot come in unseen.

@@ -13,6 +13,7 @@ find_package(Boost 1.81 CONFIG REQUIRED COMPONENTS headers OPTIONAL_COMPONENTS u
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(ONIG REQUIRED IMPORTED_TARGET oniguruma)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 
 # Tests and benchmarks need two more, which a machine that only serves does without.
 if(MILLRACE_TESTS)

@@ -85,6 +85,10 @@ class CrossChecks {
     if (const auto read = ParseSpeculativeConfig(s.speculative_config); !read.ok()) {
       return Contradiction("speculative-config", std::string(read.status().message()));
     }
+    if (!s.kv_events_config.empty() && !s.prefix_caching) {
+      return Contradiction("kv-events-config",
+                           "but --prefix-caching is off: no block is stored for others");
+    }
     MILLRACE_RETURN_IF_ERROR(CheckPackage());
     if (!IsLoopback(s.host) && s.api_keys.empty() && s.keys.empty() && !s.insecure) {
       return Contradiction("host",
@@ -181,7 +185,8 @@ class CrossChecks {
                                         "speculative-config",
                                         "dtype",
                                         "log-prompts",
-                                        "otlp-traces-endpoint"}) {
+                                        "otlp-traces-endpoint",
+                                        "kv-events-config"}) {
       if (IsGiven(name)) {
         return Contradiction(name,
                              "but an AOTInductor package (.pt2) without --tokenizer has only "

@@ -177,6 +177,13 @@ TEST(CrossChecksTest, Contradictions) {
       {{"--device=fake", "--runner=pooling"},
        {},
        "flag --runner: got \"pooling\", but --device fake runs no model"},
+      {{"--kv-events-config=zmq"},
+       {},
+       "flag --kv-events-config: got \"zmq\", expected a JSON object"},
+      {{"--kv-events-config={}", "--no-prefix-caching"},
+       {},
+       "flag --kv-events-config: got \"{}\", but --prefix-caching is off: no block is stored for "
+       "others"},
       {{"--otlp-traces-endpoint=http://me:secret@h"},
        {},
        "flag --otlp-traces-endpoint: got \"http://me:secret@h\", expected http:// or https:// and "

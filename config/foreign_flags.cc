@@ -150,7 +150,7 @@ const std::vector<Row>& Rows() {
        "--allowed-local-media-path --allowed-media-domains --media-io-kwargs",
        "leave it out: models of text alone are served"},
       {kVllm, ForeignKind::kHint,
-       "--kv-transfer-config --kv-events-config --kv-offloading-size --kv-offloading-backend",
+       "--kv-transfer-config --kv-offloading-size --kv-offloading-backend",
        "leave it out: the KV cache stays on its device"},
       {kVllm, ForeignKind::kHint, "--collect-detailed-traces --show-hidden-metrics-for-version",
        "leave it out: scrape /metrics"},

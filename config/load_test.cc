@@ -149,6 +149,11 @@ TEST_F(LoadTest, TheFakeDevice) {
   EXPECT_EQ(s.faults, "fake.a=1");
 }
 
+TEST_F(LoadTest, EventsOfTheCache) {
+  EXPECT_EQ(Load({}).kv_events_config, "");
+  EXPECT_EQ(Load({"--kv-events-config", R"({"hwm": 3})"}).kv_events_config, R"({"hwm": 3})");
+}
+
 TEST_F(LoadTest, RanksOnTheCpu) {
   const Settings s = Load({"--tensor-parallel-size=4", "--enable-expert-parallel",
                            "--step-timeout=2s", "--faults=cpu.rank_hang"});

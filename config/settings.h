@@ -168,6 +168,7 @@ struct Settings {
   LogFormat log_format = LogFormat::kText;
   bool log_prompts = false;
   std::string otlp_traces_endpoint;
+  std::string kv_events_config;  // a JSON object; empty: no events
 
   // The fake device.
   int64_t fake_step_us = 1000;

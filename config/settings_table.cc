@@ -216,6 +216,15 @@ std::vector<Setting> LogSettings() {
                         !host.empty() && host.find_first_of("/:") != 0 &&
                         url.find_first_of("@?# ") == url.npos && IsText(url, 2048);
                })),
+      ForServing(
+          Text({"kv-events-config", "JSON",
+                "publish what the prefix cache stores and evicts, by ZeroMQ, to routers that "
+                "follow it, as {\"enable_kv_cache_events\": true}; its keys are vLLM's "
+                "(docs/scaling-out.md)"},
+               "a JSON object", &Settings::kv_events_config,
+               [](std::string_view json) {
+                 return json.empty() || (json.starts_with('{') && json.ends_with('}'));
+               })),
       ForServing(Switch("log-prompts", "let log lines hold the text of prompts and answers",
                         &Settings::log_prompts)),
       ForServing(Size({"gpu-memory", "SIZE",

@@ -76,12 +76,16 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
         "(--state-cache-memory) holds none");
     options.prefix_caching = false;
   }
+  if (options.block_events != nullptr && !options.prefix_caching) {
+    kLog.Warning("kv-events-config: there are no events, since prefix-caching is off");
+  }
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
                             Scheduler::Create({.limits = limits,
                                                .prefix_caching = options.prefix_caching,
                                                .late_masks = model.takes_late_masks,
                                                .num_draft_tokens = DraftTokens(options, model),
                                                .num_step_draft_tokens = model.max_step_draft_tokens,
+                                               .block_events = options.block_events != nullptr,
                                                .itl_slo = options.itl_slo}));
   const auto of_text = text->tokenizer().end_of_generation();
   std::vector<Token> ends(of_text.begin(), of_text.end());
@@ -94,6 +98,7 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
   SequenceDefaults defaults = {.limits = limits,
                                .prefix_caching = options.prefix_caching,
                                .cache_root = CacheRoot({model.digest, model.kv_type}),
+                               .names_salts = options.block_events != nullptr,
                                .end_of_generation = std::move(ends)};
   EngineInfo info = {.model_name = options.model_name,
                      .architecture = model.architecture,

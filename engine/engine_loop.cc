@@ -25,11 +25,13 @@ absl::Status Retriable(const char* message) {
 }  // namespace
 
 EngineLoop::EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
-                       const Clock& clock, LoopListener* listener, std::vector<EventSink*> sinks)
+                       const Clock& clock, LoopListener* listener, std::vector<EventSink*> sinks,
+                       BlockEventSink* block_events)
     : scheduler_(std::move(scheduler)),
       clock_(clock),
       listener_(listener),
       sinks_(std::move(sinks)),
+      block_events_(block_events),
       admissions_(kUnbounded),
       cancellations_(kUnbounded),
       executor_(std::move(executor)),
@@ -78,6 +80,7 @@ void EngineLoop::Run() {
     SetLateInputs();
     SteadyTime wake = PlanSteps().value_or(SteadyTime::max());
     SetLateInputs();  // a step that was refused has ended everything
+    if (block_events_ != nullptr) HandOutBlockEvents();
     PublishGauges();
     reporter_.Answer([this] { return MakeStatus(); });
     if (!deadlines_.empty()) wake = std::min(wake, deadlines_.begin()->first);
@@ -280,6 +283,11 @@ void EngineLoop::PublishGauges() {
   gauges_.blocks_held = stats.blocks_held;
   gauges_.in_inbox -= std::exchange(taken_, 0);
   listener_->OnIteration(stats);
+}
+
+void EngineLoop::HandOutBlockEvents() {
+  std::vector<BlockEvent> events = scheduler_->TakeBlockEvents();
+  if (!events.empty()) block_events_->OnBlocks(std::move(events));
 }
 
 bool EngineLoop::Report(std::function<void(EngineStatus)> done) {

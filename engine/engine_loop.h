@@ -16,6 +16,7 @@
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/event.h"
+#include "engine/block_event_sink.h"
 #include "engine/constraints/mask_wait.h"
 #include "engine/event_sink.h"
 #include "engine/live_request.h"
@@ -58,9 +59,12 @@ class LoopListener {
 
 class EngineLoop {
  public:
-  // A request's events go to the sink that its key selects. All pointers must outlive the loop.
+  // A request's events go to the sink that its key selects, those of the prefix cache to
+  // `block_events`, which is null where the scheduler makes none. All pointers must outlive the
+  // loop.
   EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
-             const Clock& clock, LoopListener* listener, std::vector<EventSink*> sinks);
+             const Clock& clock, LoopListener* listener, std::vector<EventSink*> sinks,
+             BlockEventSink* block_events = nullptr);
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
   // Stops, and waits for the steps in flight.
@@ -108,6 +112,7 @@ class EngineLoop {
   // Returns when to try again; nullopt: when something has happened.
   std::optional<SteadyTime> PlanSteps();
   void PublishGauges();
+  void HandOutBlockEvents();
   EngineStatus MakeStatus() const;
   void Fail(const absl::Status& status);
   void Route(const std::shared_ptr<const StepResult>& result, std::vector<TokenEvent> events);
@@ -118,6 +123,7 @@ class EngineLoop {
   const Clock& clock_;
   LoopListener* const listener_;
   const std::vector<EventSink*> sinks_;
+  BlockEventSink* const block_events_;  // null: nobody wants them
 
   // From other threads. Bounded by the number of live requests, which admission bounds: one
   // admission and at most two cancellations each.

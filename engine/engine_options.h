@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "engine/block_event_sink.h"
 #include "engine/request/sampling_defaults.h"
 #include "engine/request/trace.h"
 #include "speculative/lookup_drafter.h"
@@ -29,6 +30,8 @@ struct EngineOptions {
   Duration read_timeout = std::chrono::seconds(30);  // of a reader that takes nothing
   bool log_prompts = false;
   SpanSink* spans = nullptr;  // of ended requests; null: none are made. Outlives the engine
+  // Of the prefix cache's blocks; null: no events are made. Outlives the engine.
+  BlockEventSink* block_events = nullptr;
   // Bound on the inputs and embeddings of all batches that are alive, unless one is alone. One
   // request may ask for 2,048 embeddings.
   size_t max_embedding_bytes = size_t{512} << 20;

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/request/request_fields.h"
@@ -37,6 +40,13 @@ BlockHash RootOf(const Tenant* tenant, const SequenceDefaults& defaults) {
       {std::string_view(root, defaults.cache_root.size()), tenant->limits().cache_salt});
 }
 
+// A digest, since the salt itself is a secret of the file of keys.
+std::string NameOfSalt(std::string_view salt) {
+  constexpr size_t kBytes = 16;
+  const Sha256Digest digest = Sha256Of(StrCat("kv-events:", salt));
+  return absl::BytesToHexString(AbslView(AsBytes(digest).substr(0, kBytes)));
+}
+
 }  // namespace
 
 TenantShare ShareOf(const Tenant* tenant) {
@@ -48,7 +58,11 @@ TenantShare ShareOf(const Tenant* tenant) {
 BlockHashes HashesOf(const std::vector<Token>& prompt, const Tenant* tenant,
                      const SequenceDefaults& defaults) {
   if (!defaults.prefix_caching) return {};
-  return HashPrompt(RootOf(tenant, defaults), prompt, defaults.limits.block_size());
+  BlockHashes hashes = HashPrompt(RootOf(tenant, defaults), prompt, defaults.limits.block_size());
+  if (defaults.names_salts && tenant != nullptr && !tenant->limits().cache_salt.empty()) {
+    hashes.salt = NameOfSalt(tenant->limits().cache_salt);
+  }
+  return hashes;
 }
 
 absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,

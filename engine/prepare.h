@@ -20,6 +20,7 @@ struct SequenceDefaults {
   StepLimits limits;
   bool prefix_caching = true;
   BlockHash cache_root{};
+  bool names_salts = false;  // BlockHashes::salt is set
   std::vector<Token> end_of_generation;
 };
 

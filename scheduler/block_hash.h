@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,6 +29,9 @@ BlockHash CacheRoot(std::initializer_list<std::string_view> parts);
 struct BlockHashes {
   BlockHash root{};
   std::vector<BlockHash> blocks;
+  // Names the salt in `root` to who follows the cache from outside (BlockEvent::salt). Empty: there
+  // is no salt, or nobody follows.
+  std::string salt = {};
 };
 
 class BlockHasher {

@@ -24,6 +24,11 @@ BlockId BlockPool::Allocate() {
   return block;
 }
 
+const BlockHash* BlockPool::NextEvicted() const {
+  const Block& next = blocks_[blocks_.back().next];
+  return next.published ? &next.hash : nullptr;  // of an empty list it is the head
+}
+
 std::optional<BlockId> BlockPool::Find(const BlockHash& hash) const {
   std::optional<BlockId> block = Bucket(hash);
   while (block && blocks_[*block].hash != hash) block = blocks_[*block].next_in_bucket;
@@ -50,14 +55,15 @@ void BlockPool::Release(absl::Span<const BlockId> blocks) {
   }
 }
 
-void BlockPool::Publish(BlockId block, const BlockHash& hash) {
+bool BlockPool::Publish(BlockId block, const BlockHash& hash) {
   assert(blocks_[block].holders > 0 && !blocks_[block].published);
-  if (Find(hash)) return;
+  if (Find(hash)) return false;
   Block& published = blocks_[block];
   published.hash = hash;
   published.published = true;
   published.next_in_bucket = Bucket(hash);
   Bucket(hash) = block;
+  return true;
 }
 
 void BlockPool::Unpublish(BlockId block) {

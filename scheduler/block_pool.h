@@ -35,6 +35,8 @@ class BlockPool {
 
   // Returns a block without content whose reference count is 1. Requires num_available() > 0.
   BlockId Allocate();
+  // Returns the hash of the published block that Allocate would evict; null: it would evict none.
+  const BlockHash* NextEvicted() const;
 
   // Returns the published block of this content, if there is one.
   std::optional<BlockId> Find(const BlockHash& hash) const;
@@ -46,9 +48,9 @@ class BlockPool {
   // tail is then evicted before the blocks without which it cannot be found.
   void Release(absl::Span<const BlockId> blocks);
 
-  // Publishes a held block that is full and whose content is `hash`. Does nothing if another block
-  // is published under that hash.
-  void Publish(BlockId block, const BlockHash& hash);
+  // Publishes a held block that is full and whose content is `hash`. False, and no effect, if
+  // another block is published under that hash.
+  bool Publish(BlockId block, const BlockHash& hash);
 
   // Removes the block from the prefix cache, whatever its reference count.
   void Unpublish(BlockId block);

@@ -84,7 +84,7 @@ Scheduler::Scheduler(const SchedulerOptions& options)
       shares_prefixes_(!has_slots_ ||
                        (options.prefix_caching && options.limits.num_checkpoints() > 0)),
       all_tokens_(std::make_shared<const SampleMask>(MaskWords(options.limits.vocab_size), ~0U)),
-      pools_(options_.limits),
+      pools_(options_.limits, options.block_events),
       checkpoints_(options.prefix_caching ? options.limits.num_checkpoints() : 0),
       waiting_(/*forgiven=*/options.limits.max_num_batched_tokens, pools_.size()),
       budget_(options.itl_slo, {.token_tile = options.limits.token_tile,

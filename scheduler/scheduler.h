@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "base/clock.h"
 #include "plan/step_plan.h"
+#include "scheduler/block_events.h"
 #include "scheduler/block_hash.h"
 #include "scheduler/block_tables.h"
 #include "scheduler/checkpoint_pool.h"
@@ -35,7 +36,8 @@ namespace millrace {
 struct SchedulerOptions {
   StepLimits limits;
   bool prefix_caching = true;
-  bool late_masks = false;  // rows may stand in plans before their masks are known
+  bool late_masks = false;    // rows may stand in plans before their masks are known
+  bool block_events = false;  // TakeBlockEvents is called
   int32_t num_draft_tokens = 0;       // of a row's draft, at most; to kMaxDraftTokens
   int32_t num_step_draft_tokens = 0;  // of all drafts of a step together, at most
 
@@ -152,6 +154,10 @@ class Scheduler {
   // prompt_group that run, an error of the result every sequence with a row in the step. Internal:
   // the result does not answer the plan; nothing was done, and nothing can follow.
   absl::Status Commit(const StepResult& result, SteadyTime now, std::vector<TokenEvent>* events);
+
+  // Returns what became of the prefix cache's blocks since the last call, in its order: nothing
+  // without SchedulerOptions::block_events, with which it is to be called after each step.
+  std::vector<BlockEvent> TakeBlockEvents() { return pools_.TakeEvents(); }
 
   // Sequences are alive, or steps in flight.
   bool HasWork() const { return !sequences_.empty() || num_in_flight_ > 0; }

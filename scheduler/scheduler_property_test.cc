@@ -21,6 +21,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -148,6 +149,7 @@ class NoisyDrafter : public Drafter {
 
 constexpr Token kStops[] = {9, 0};
 constexpr int kVocabSize = 17;
+constexpr std::string_view kSalt = "the salt's name";
 constexpr size_t kMostAlive = 24;
 
 struct Counts {
@@ -155,6 +157,7 @@ struct Counts {
   int64_t steps = 0, steps_ahead = 0, surplus_rows = 0, copies = 0;
   int64_t masks_in_flight = 0;
   int64_t restores = 0;  // of states
+  int64_t stored = 0;    // blocks, by events
 };
 
 class World {
@@ -171,6 +174,7 @@ class World {
                  .late_masks = c.late_masks,
                  .num_draft_tokens = c.draft_tokens,
                  .num_step_draft_tokens = 3 * c.draft_tokens,
+                 .block_events = true,
                  .checkpoint_distance = 8,
                  .itl_slo = c.tenants > 1 ? std::optional(Duration::zero()) : std::nullopt},
         scheduler_(*Scheduler::Create(options_)),
@@ -198,6 +202,7 @@ class World {
     }
     const std::string wrong = SchedulerAuditor::Audit(*scheduler_);
     ASSERT_EQ(wrong, "");
+    FollowBlocks();
   }
 
   void Drain() {
@@ -233,6 +238,27 @@ class World {
     bool started = false;
     int64_t latest_start = 0;  // in steps
   };
+
+  // Who follows the prefix cache by its events knows what it has. The two kinds of a block's events
+  // take turns, and a stored block's hash is that of its tokens after its parent.
+  void FollowBlocks() {
+    for (const BlockEvent& event : scheduler_->TakeBlockEvents()) {
+      const std::pair key = {event.group, event.hash};
+      ASSERT_EQ(followed_.contains(key), !event.stored);
+      if (!event.stored) {
+        followed_.erase(key);
+        continue;
+      }
+      followed_.insert(key);
+      ASSERT_EQ(event.tokens.size(), static_cast<size_t>(case_.block_size));
+      ASSERT_EQ(hasher_.Hash(event.parent, event.tokens), event.hash);
+      ASSERT_EQ(event.salt, event.place == 0 ? kSalt : "");
+      ++counts_.stored;
+    }
+    if (++follows_ % 16 == 0) {
+      ASSERT_EQ(SchedulerAuditor::AuditEvents(*scheduler_, followed_), "");
+    }
+  }
 
   bool Fits(int positions) const {
     for (size_t i = 0; i < case_.groups.size(); ++i) {
@@ -303,6 +329,7 @@ class World {
     const uint32_t salt = options_.limits.has_slots() ? request.tenant.id : 0;
     request.prompt_hashes =
         HashPrompt(CacheRoot({std::to_string(salt)}), request.prompt, case_.block_size);
+    request.prompt_hashes.salt = kSalt;
     const int choices = Below(6) == 0 ? 2 + Below(4) : 1;
     if (choices > 1) request.prompt_group = next_id_ + 1;
     for (int i = 0; i < choices && alive_.size() < kMostAlive; ++i) {
@@ -539,8 +566,11 @@ class World {
   int load_ = 20;
   Counts counts_;
   uint64_t plans_digest_ = 0;
-  std::vector<uint32_t> salts_;             // of the sequences at the slots, as planned
-  std::vector<uint32_t> checkpoint_salts_;  // of those whose states were copied
+  std::vector<uint32_t> salts_;                   // of the sequences at the slots, as planned
+  std::vector<uint32_t> checkpoint_salts_;        // of those whose states were copied
+  std::set<std::pair<int, BlockHash>> followed_;  // blocks, by events
+  BlockHasher hasher_;
+  int64_t follows_ = 0;
 };
 
 class SchedulerPropertyTest : public ::testing::TestWithParam<Case> {};
@@ -565,6 +595,7 @@ TEST_P(SchedulerPropertyTest, HoldsThroughRandomEvents) {
   EXPECT_GT(counts.steps_ahead, kEvents / 25);
   EXPECT_GT(counts.arrivals, kEvents / 100);
   EXPECT_GT(counts.cancels, kEvents / 200);
+  EXPECT_EQ(counts.stored > kEvents / 200, c.prefix_caching);
   EXPECT_GT(counts.stops, 100);
   EXPECT_GT(counts.lengths, 100);
   EXPECT_GT(counts.surplus_rows, 100);

@@ -38,6 +38,24 @@ std::string SchedulerAuditor::Audit(const Scheduler& scheduler) {
   return wrong.empty() ? AuditCheckpoints(scheduler) : wrong;
 }
 
+std::string SchedulerAuditor::AuditEvents(const Scheduler& scheduler,
+                                          const std::set<std::pair<int, BlockHash>>& followed) {
+  size_t published = 0;
+  for (int i = 0; i < scheduler.pools_.size(); ++i) {
+    const StatePools::Pool& pool = scheduler.pools_.pools_[i];
+    for (BlockId block = 0; block < scheduler.pools_.total(i); ++block) {
+      published += pool.blocks.is_published(block) ? 1 : 0;
+    }
+    for (const auto& [group, hash] : followed) {
+      if (group == pool.group && !pool.blocks.Find(hash)) {
+        return StrCat("group ", group, " lacks a block that was stored");
+      }
+    }
+  }
+  if (published == followed.size()) return "";
+  return StrCat(published, " blocks are published, events say ", followed.size());
+}
+
 std::string SchedulerAuditor::AuditCheckpoints(const Scheduler& scheduler) {
   using Stage = CheckpointPool::Stage;
   const CheckpointPool& pool = scheduler.checkpoints_;

@@ -2,9 +2,12 @@
 #ifndef MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_TEST_UTIL_H_
 #define MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_TEST_UTIL_H_
 
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "scheduler/block_hash.h"
 #include "scheduler/scheduler.h"
 
 namespace millrace {
@@ -17,6 +20,11 @@ class SchedulerAuditor {
   // of rank, tenants' accounts count what they hold, and each place of a checkpoint is free,
   // written by a step in flight, or found.
   static std::string Audit(const Scheduler& scheduler);
+
+  // Describes where the blocks that the prefix cache finds are others than `followed`, which has
+  // group and hash of each, or "".
+  static std::string AuditEvents(const Scheduler& scheduler,
+                                 const std::set<std::pair<int, BlockHash>>& followed);
 
  private:
   static std::string AuditPool(const Scheduler& scheduler, int index);

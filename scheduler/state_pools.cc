@@ -5,7 +5,8 @@
 
 namespace millrace {
 
-StatePools::StatePools(const StepLimits& limits) : limits_(limits) {
+StatePools::StatePools(const StepLimits& limits, bool reports_events)
+    : limits_(limits), reports_events_(reports_events) {
   const int context = limits.state.ContextGroup(limits.num_blocks);
   for (int group = 0; group < limits.state.num_groups(); ++group) {
     const PagedState* const paged = limits.state.Paged(group);
@@ -144,6 +145,11 @@ void StatePools::Count(int pool, TenantAccount& tenant, BlockId block) {
 
 void StatePools::Extend(Sequence& sequence) {
   for (int i = 0; i < size(); ++i) {
+    if (reports_events_) {
+      if (const BlockHash* const evicted = pools_[i].blocks.NextEvicted()) {
+        ReportRemoved(i, *evicted);
+      }
+    }
     const BlockId block = pools_[i].blocks.Allocate();
     sequence.tables[i].blocks.push_back(block);
     Count(i, *sequence.tenant, block);
@@ -187,14 +193,36 @@ void StatePools::Release(int pool, absl::Span<const BlockId> blocks) {
 void StatePools::Publish(const Sequence& sequence, int32_t place, const BlockHash& hash) {
   for (int i = 0; i < size(); ++i) {
     const BlockTable& table = sequence.tables[i];
-    if (place >= table.released) pools_[i].blocks.Publish(table.blocks[place], hash);
+    if (place < table.released || !pools_[i].blocks.Publish(table.blocks[place], hash)) continue;
+    if (reports_events_) ReportStored(i, sequence, place, hash);
   }
 }
 
 void StatePools::Unpublish(const BlockHash& hash) {
-  for (Pool& pool : pools_) {
-    if (const std::optional<BlockId> block = pool.blocks.Find(hash)) pool.blocks.Unpublish(*block);
+  for (int i = 0; i < size(); ++i) {
+    const std::optional<BlockId> block = pools_[i].blocks.Find(hash);
+    if (!block) continue;
+    pools_[i].blocks.Unpublish(*block);
+    if (reports_events_) ReportRemoved(i, hash);
   }
+}
+
+void StatePools::ReportStored(int pool, const Sequence& sequence, int32_t place,
+                              const BlockHash& hash) {
+  const BlockHashes& hashes = sequence.hashes;
+  const int32_t size = limits_.block_size();
+  const auto first = sequence.tokens.begin() + int64_t{place} * size;
+  events_.push_back({.group = pools_[pool].group,
+                     .stored = true,
+                     .hash = hash,
+                     .place = place,
+                     .parent = place == 0 ? hashes.root : hashes.blocks[place - 1],
+                     .tokens = {first, first + size},
+                     .salt = place == 0 ? hashes.salt : ""});
+}
+
+void StatePools::ReportRemoved(int pool, const BlockHash& hash) {
+  events_.push_back({.group = pools_[pool].group, .stored = false, .hash = hash});
 }
 
 }  // namespace millrace

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "plan/step_plan.h"
+#include "scheduler/block_events.h"
 #include "scheduler/block_hash.h"
 #include "scheduler/block_pool.h"
 #include "scheduler/block_tables.h"
@@ -22,8 +24,9 @@ namespace millrace {
 // pages, and of a group with a window the last of them that its window reaches.
 class StatePools {
  public:
-  // `limits` outlives it.
-  explicit StatePools(const StepLimits& limits);
+  // `limits` outlives it. With `reports_events` it keeps an event for each block that is published
+  // or evicted until TakeEvents.
+  StatePools(const StepLimits& limits, bool reports_events);
 
   int size() const { return static_cast<int>(pools_.size()); }
   // The pool of StateLayout::ContextGroup: its blocks are as many as the tokens that sequences
@@ -77,6 +80,9 @@ class StatePools {
   void Publish(const Sequence& sequence, int32_t place, const BlockHash& hash);
   void Unpublish(const BlockHash& hash);
 
+  // Returns the events since the last call, in their order.
+  std::vector<BlockEvent> TakeEvents() { return std::exchange(events_, {}); }
+
  private:
   friend class SchedulerAuditor;
 
@@ -90,9 +96,13 @@ class StatePools {
   int32_t LeastAvailable(bool with_window) const;  // `with_window`: of these alone
   void Count(int pool, TenantAccount& tenant, BlockId block);
   void Release(int pool, absl::Span<const BlockId> blocks);
+  void ReportStored(int pool, const Sequence& sequence, int32_t place, const BlockHash& hash);
+  void ReportRemoved(int pool, const BlockHash& hash);
 
   const StepLimits& limits_;
+  const bool reports_events_;
   std::vector<Pool> pools_;
+  std::vector<BlockEvent> events_;
   int main_ = 0;
 };
 

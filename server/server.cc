@@ -30,6 +30,7 @@
 #include "server/endpoint_options.h"
 #include "server/guard/listen.h"
 #include "server/key_ring.h"
+#include "server/kv_events/kv_events_config.h"
 #include "server/model_location.h"
 #include "server/node.h"
 #include "server/startup_guard.h"
@@ -158,6 +159,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings, 
   }
   MILLRACE_RETURN_IF_ERROR(CheckThreads(settings));
   MILLRACE_RETURN_IF_ERROR(CheckKvCacheMemory(settings));
+  MILLRACE_RETURN_IF_ERROR(ParseKvEventsConfig(settings.kv_events_config).status());
   std::unique_ptr<Server> server(new Server(settings));
   if (!settings.keys.empty()) {
     MILLRACE_ASSIGN_OR_RETURN(
@@ -283,6 +285,10 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
                                              frontend_.metrics().registry());
     options.spans = traces_.get();
   }
+  if (kv_events_ != nullptr) {
+    kv_events_->Start((*executor)->info().limits.state);
+    options.block_events = kv_events_.get();
+  }
   options.on_failure = std::move(on_failure);
   MILLRACE_ASSIGN_OR_RETURN(
       model_, EngineImpl::Create(std::move(options), *std::move(executor), *std::move(loaded_text),
@@ -319,7 +325,23 @@ absl::Status Server::OpenEndpoints() {
   grpc.outputs = outputs_;
   MILLRACE_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(frontend_, grpc));
   ports_.grpc = grpc_->port();
-  return SharesPort(settings_) ? OpenSharedPort() : absl::OkStatus();
+  if (SharesPort(settings_)) MILLRACE_RETURN_IF_ERROR(OpenSharedPort());
+  return OpenKvEvents();
+}
+
+absl::Status Server::OpenKvEvents() {
+  MILLRACE_ASSIGN_OR_RETURN(const KvEventsConfig config,
+                            ParseKvEventsConfig(settings_.kv_events_config));
+  if (!config.enabled) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(
+      kv_events_, KvEventPublisher::Open(config, settings_.host, frontend_.metrics().registry()));
+  kLog.Info("KV events ", Listens(config.endpoint) ? "are published at " : "are sent to ",
+            kv_events_->endpoint(), ", topic \"", Printable(config.topic), "\"",
+            kv_events_->replay_endpoint().empty()
+                ? ""
+                : StrCat("; replay and snapshots at ", kv_events_->replay_endpoint()),
+            ". They hold the tokens of prompts, and whoever reaches an endpoint reads them");
+  return absl::OkStatus();
 }
 
 absl::Status Server::OpenSharedPort() {

@@ -17,6 +17,7 @@
 #include "server/guard/output_budget.h"
 #include "server/guard/shared_port.h"
 #include "server/http/http_server.h"
+#include "server/kv_events/kv_event_publisher.h"
 #include "server/node.h"
 #include "server/tls/tls_server.h"
 #include "server/tracing/otlp_exporter.h"
@@ -71,6 +72,7 @@ class Server {
 
   absl::Status OpenEndpoints();
   absl::Status OpenSharedPort();
+  absl::Status OpenKvEvents();
   // Waits until the other nodes have come, where there are several.
   absl::Status MeetNodes(NodeEvents events, const std::atomic<bool>& stop);
   absl::Status LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop);
@@ -81,8 +83,9 @@ class Server {
 
   const Settings settings_;
   FrontendImpl frontend_;
-  std::unique_ptr<NodeGroup> nodes_;      // null: this is the only one
-  std::unique_ptr<OtlpExporter> traces_;  // null without --otlp-traces-endpoint
+  std::unique_ptr<NodeGroup> nodes_;             // null: this is the only one
+  std::unique_ptr<OtlpExporter> traces_;         // null without --otlp-traces-endpoint
+  std::unique_ptr<KvEventPublisher> kv_events_;  // null without --kv-events-config
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<TlsServer> tls_;         // null: HTTP and gRPC are plain
   std::shared_ptr<OutputBudget> outputs_;  // of all endpoints

@@ -147,6 +147,14 @@ TEST(DoctorTest, FilesThatSettingsNameAreRead) {
   EXPECT_FALSE(std::filesystem::exists(settings.ready_file));
 }
 
+TEST(DoctorTest, WhereEventsOfTheCacheWouldBe) {
+  Settings settings = Fake();
+  settings.kv_events_config = R"({"enable_kv_cache_events": true})";
+  EXPECT_THAT(FindingsText(Examine(settings)), HasSubstr("KV events: tcp://127.0.0.1:5557"));
+  settings.kv_events_config = R"({"topics": ""})";
+  EXPECT_EQ(Find(Examine(settings), "KV events")->verdict, Verdict::kError);
+}
+
 TEST(DoctorTest, WhatOnlyTheStartCanTellIsNamed) {
   Settings settings = Fake();
   settings.nnodes = 2;

@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "server/endpoint_options.h"
 #include "server/key_ring.h"
+#include "server/kv_events/kv_events_config.h"
 #include "server/startup_guard.h"
 #include "server/tls/tls_context.h"
 
@@ -68,6 +69,13 @@ std::vector<Finding> ExamineStart(const Settings& settings) {
     findings.push_back({Verdict::kUnknown, "nodes",
                         "the other nodes, the ways to them and their certificates are not checked",
                         ""});
+  }
+  if (!settings.kv_events_config.empty()) {
+    const auto config = ParseKvEventsConfig(settings.kv_events_config);
+    const bool enabled = config.ok() && config->enabled;
+    findings.push_back(Judge(
+        "KV events", enabled ? Printable(AtHost(config->endpoint, settings.host), 1024) : "off",
+        config.status(), "mend --kv-events-config"));
   }
   if (!settings.otlp_traces_endpoint.empty()) {
     findings.push_back({Verdict::kUnknown, "traces",
