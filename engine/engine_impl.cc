@@ -83,9 +83,9 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                             Scheduler::Create({.limits = limits,
                                                .prefix_caching = options.prefix_caching,
                                                .late_masks = model.takes_late_masks,
+                                               .block_events = options.block_events != nullptr,
                                                .num_draft_tokens = DraftTokens(options, model),
                                                .num_step_draft_tokens = model.max_step_draft_tokens,
-                                               .block_events = options.block_events != nullptr,
                                                .itl_slo = options.itl_slo}));
   const auto of_text = text->tokenizer().end_of_generation();
   std::vector<Token> ends(of_text.begin(), of_text.end());

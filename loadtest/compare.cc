@@ -62,6 +62,10 @@ std::vector<ComparedFigure> Compare(const Result& a, const Result& b) {
   if (a.goodput && b.goodput) {
     figures.push_back({"Good requests a second", *a.goodput, *b.goodput, true});
   }
+  if (a.cached_tokens > 0 || b.cached_tokens > 0) {
+    figures.push_back({"Prompt tokens computed", double(a.input_tokens - a.cached_tokens),
+                       double(b.input_tokens - b.cached_tokens)});
+  }
   // Without a request that completed there are no times, and none is no good time.
   if (a.completed == 0 || b.completed == 0) return figures;
   AddDistribution("Time to first token", a.ttft, b.ttft, figures);

@@ -77,7 +77,7 @@ double Driver::Tick(double now) {
       running_ == 0 && !next_arrival_ && waiting_.empty() && thinking_.empty() && resting_.empty();
   double wake = now + kLongestWait;
   if (next_arrival_) wake = std::min(wake, *next_arrival_);
-  if (!thinking_.empty()) wake = std::min(wake, thinking_.front().time);
+  if (!thinking_.empty()) wake = std::min(wake, thinking_.begin()->first);
   if (!resting_.empty()) wake = std::min(wake, resting_.front());
   return wake;
 }
@@ -93,7 +93,12 @@ void Driver::BeginNextSession() {
   const int64_t most = shared_.options.num_prompts;
   if (most > 0 && index >= static_cast<uint64_t>(most)) return;
   const double now = Now();
-  Send(now, now, shared_.workload.Begin(index));
+  Send(now, now, Begin(index));
+}
+
+Session Driver::Begin(uint64_t index) {
+  ++measurements_.sessions.begun;
+  return shared_.workload.Begin(index);
 }
 
 // Moves to this thread's next arrival.
@@ -112,7 +117,7 @@ void Driver::Advance() {
 
 void Driver::TakeArrivals(double now) {
   while (next_arrival_ && *next_arrival_ <= now) {
-    Session session = shared_.workload.Begin(arrival_index_ - 1);
+    Session session = Begin(arrival_index_ - 1);
     const double intended = *next_arrival_;
     Advance();
     if (!HasCapacity() || !waiting_.empty()) {
@@ -135,9 +140,9 @@ void Driver::Resume(double now) {
     resting_.pop_front();
     BeginNextSession();
   }
-  while (!thinking_.empty() && thinking_.front().time <= now) {
-    Due due = std::move(thinking_.front());
-    thinking_.pop_front();
+  while (!thinking_.empty() && thinking_.begin()->first <= now) {
+    auto next = thinking_.extract(thinking_.begin());
+    Due due{next.key(), std::move(next.mapped())};
     if (!arrivals_ || HasCapacity()) {
       Send(due.time, now, std::move(due.session));
     } else {
@@ -154,6 +159,9 @@ void Driver::Send(double intended, double now, Session session) {
   record.session = exchange->session.index();
   record.turn = turn;
   record.slow = exchange->request.slow;
+  record.prompt_before = exchange->session.prompt_tokens();
+  record.beginning = exchange->request.beginning;
+  record.own_share = exchange->request.own_share;
   record.intended = intended;
   record.sent = now;
   exchange->keep_text =
@@ -178,14 +186,25 @@ void Driver::Done(std::unique_ptr<Exchange> exchange) {
   --running_;
   ThreadProgress::Add(progress_.running, -1);
   ThreadProgress::Add(is_failed ? progress_.failed : progress_.completed, 1);
-  const bool goes_on = is_completed && exchange->session.has_next() && !TimeIsOver(record.end);
-  if (goes_on) {
-    shared_.workload.Hear(exchange->session, record.text);
-    if (!shared_.options.save_detailed && record.session >= kSamples) record.text.clear();
-    thinking_.push_back({record.end + shared_.options.think_time, std::move(exchange->session)});
+  const bool has_next = exchange->session.has_next();
+  const std::shared_ptr<SessionProgress> progress = exchange->session.progress();
+  std::vector<Continuation> next;
+  if (is_completed && has_next && !TimeIsOver(record.end)) {
+    next =
+        shared_.workload.GoOn(std::move(exchange->session),
+                              {record.text, std::move(exchange->reasoning)}, record.prompt_tokens);
+  }
+  if (!shared_.options.save_detailed && record.session >= kSamples) record.text.clear();
+  progress->has_failed |= is_failed || record.outcome == Outcome::kDeadline;
+  progress->was_cut |= !is_completed || (has_next && next.empty());
+  progress->open += static_cast<int64_t>(next.size()) - 1;
+  for (Continuation& branch : next) {
+    thinking_.emplace(record.end + branch.delay, std::move(branch.session));
   }
   measurements_.records.push_back(std::move(record));
-  if (goes_on) return;
+  if (progress->open > 0) return;
+  measurements_.sessions.failed += progress->has_failed ? 1 : 0;
+  measurements_.sessions.completed += progress->was_cut ? 0 : 1;
   if (is_failed && !arrivals_) {
     resting_.push_back(Now() + kRest);
   } else {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <string>
 #include <vector>
 
@@ -30,6 +30,13 @@ struct Exchange {
   StreamMeter meter;
   int64_t counted_tokens = 0;  // by the server
   bool keep_text = false;      // record.text is wanted
+  std::string reasoning;       // of replays, which keep thoughts apart from the text
+
+  // Returns where the stream's thoughts go, null if nowhere.
+  std::string* Thoughts() {
+    if (!keep_text) return nullptr;
+    return request.history.empty() ? &record.text : &reasoning;
+  }
 };
 
 // A thread's progress while it runs. Only that thread writes.
@@ -103,6 +110,7 @@ class Driver {
   void TakeArrivals(double now);
   void Advance();
   void Resume(double now);
+  Session Begin(uint64_t index);
   void Send(double intended, double now, Session session);
   void BeginNextSession();
   bool TimeIsOver(double now) const;
@@ -127,7 +135,7 @@ class Driver {
   uint64_t arrival_index_ = 0;
   std::deque<Due> waiting_;     // due, and held up by the bound on requests at once
   std::deque<double> resting_;  // when clients of the closed loop go on after a failure
-  std::deque<Due> thinking_;    // sessions between turns; the time between them is always the same
+  std::multimap<double, Session> thinking_;  // between turns, by when they go on
 };
 
 }  // namespace millrace

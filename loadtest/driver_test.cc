@@ -207,6 +207,42 @@ TEST(DriverTest, ASessionGoesOnAfterItsAnswerAndItsPause) {
   EXPECT_EQ(client.sent[0]->request.messages[1].text, "the answer");
 }
 
+TEST(DriverTest, BranchesRunAtOnceAndASessionEndsWithTheLast) {
+  Options options;
+  options.command = LoadCommand::kReplay;
+  options.endpoint = "/v1/chat/completions";
+  options.turns = Lengths(2);
+  options.branches = 3;
+  options.num_prompts = 2;
+  Rig rig(options);
+  Driver driver(rig.shared, 0, rig.progress);
+  FakeClient client(driver);
+  driver.Tick(0);
+  ASSERT_EQ(client.sent.size(), 1U);
+  EXPECT_TRUE(client.sent[0]->keep_text);
+  client.sent[0]->record.prompt_tokens = 50;
+  client.End(Outcome::kCompleted, 1);
+  driver.Tick(1);
+  // Three go on from the first turn, though one session runs at once.
+  ASSERT_EQ(client.sent.size(), 3U);
+  EXPECT_EQ(client.sent[2]->record.turn, 1U);
+  EXPECT_EQ(client.sent[2]->record.prompt_before, 50);
+  client.End(Outcome::kFailed, 2);
+  client.End(Outcome::kCompleted, 2);
+  EXPECT_EQ(client.sent.size(), 1U);
+  client.End(Outcome::kCompleted, 2);
+  // The next session begins when the last branch has ended.
+  ASSERT_EQ(client.sent.size(), 1U);
+  EXPECT_EQ(client.sent[0]->record.session, 1U);
+  client.End(Outcome::kCancelled, 3);
+  driver.Tick(3);
+  EXPECT_TRUE(driver.finished());
+  const SessionCounts& sessions = driver.measurements().sessions;
+  EXPECT_EQ(sessions.begun, 2);
+  EXPECT_EQ(sessions.failed, 1);
+  EXPECT_EQ(sessions.completed, 0);
+}
+
 TEST(DriverTest, TheUserCanEndIt) {
   Rig rig(OpenLoop(10));
   Driver driver(rig.shared, 0, rig.progress);

@@ -17,12 +17,14 @@ constexpr std::string_view kUsage =
   millrace-loadtest [FLAG...]                          one run
   millrace-loadtest sweep --slo GOALS [FLAG...]        find the highest rate that holds the goals
   millrace-loadtest sweep --rates|--concurrencies LIST [FLAG...]
+  millrace-loadtest replay [SESSIONS.jsonl] [FLAG...]  sessions of a trace, or synthetic ones
   millrace-loadtest compare A.json B.json [--html FILE] [--json FILE]
 
 Examples:
   millrace-loadtest --concurrency 64 --num-prompts 1000 --html report.html
   millrace-loadtest --url http://gpu1:8000 --rate 20 --duration 5m --goodput ttft:200 tpot:50
   millrace-loadtest sweep --slo ttft:500 tpot:50 --duration 60s --html sweep.html
+  millrace-loadtest replay --concurrency 32 --turns 8 --prefix-len 2000 --tools 4
 
 Exit status: 0 after a run in which requests were completed; 1 if none was, or the run could not start.
 )";
@@ -92,7 +94,7 @@ std::string BashCompletion() {
       "  case $last in\n",
       cases, "  esac\n  if [[ $word == -* ]]; then\n    COMPREPLY=($(compgen -W '", Names(" "),
       "' -- \"$word\"))\n  elif ((COMP_CWORD == 1)); then\n"
-      "    COMPREPLY=($(compgen -W 'sweep compare' -- \"$word\"))\n  else\n"
+      "    COMPREPLY=($(compgen -W 'sweep replay compare' -- \"$word\"))\n  else\n"
       "    compopt -o default\n  fi\n}\ncomplete -F _millrace_loadtest millrace-loadtest\n");
 }
 
@@ -119,14 +121,14 @@ std::string ZshCompletion() {
   }
   return StrCat("#compdef millrace-loadtest\n_arguments \\\n", lines,
                 "  '--help[print the flags]' '--version[print the version]' \\\n"
-                "  '1:command:(sweep compare)' '*:file:_files'\n");
+                "  '1:command:(sweep replay compare)' '*:file:_files'\n");
 }
 
 std::string FishCompletion() {
   std::string script =
       "# Completes millrace-loadtest in fish.\n"
-      "complete -c millrace-loadtest -f -n __fish_use_subcommand -a 'sweep compare'\n"
-      "complete -c millrace-loadtest -n '__fish_seen_subcommand_from compare' -F\n";
+      "complete -c millrace-loadtest -f -n __fish_use_subcommand -a 'sweep replay compare'\n"
+      "complete -c millrace-loadtest -n '__fish_seen_subcommand_from replay compare' -F\n";
   for (const LoadFlag& flag : LoadFlags()) {
     std::string choices;
     for (const std::string_view choice : flag.choices) choices += StrCat(choice, " ");
@@ -160,7 +162,9 @@ std::string LoadtestManPage() {
       ".TH MILLRACE\\-LOADTEST 1 \"\" Millrace \"User Commands\"\n.SH NAME\nmillrace\\-loadtest "
       "\\- measure a "
       "server of language models\n.SH SYNOPSIS\n.B millrace\\-loadtest\n.RI [ FLAG ...]\n.br\n"
-      ".B millrace\\-loadtest sweep\n.RI [ FLAG ...]\n.br\n.B millrace\\-loadtest compare\n"
+      ".B millrace\\-loadtest sweep\n.RI [ FLAG ...]\n.br\n"
+      ".B millrace\\-loadtest replay\n.RI [ SESSIONS.jsonl \"] [\" FLAG ...]\n.br\n"
+      ".B millrace\\-loadtest compare\n"
       ".I A.json B.json\n.RI [ FLAG ...]\n.SH DESCRIPTION\n"
       "Sends requests to a server with OpenAI's HTTP API or Millrace's gRPC API, reads the "
       "answers' "

@@ -88,9 +88,11 @@ std::vector<LoadFlag> LoadShapeFlags() {
            SetReal(&Options::ramp_start, 0, 1e6)),
       Flag(group, "duration", "", "TIME", "sends no more after it; default: until --num-prompts",
            SetSeconds(&Options::duration)),
-      Flag(group, "num-prompts", "", "N",
-           "sends so many requests, or sessions of several --turns; default 100 without --duration",
-           SetWhole<int64_t>(&Options::num_prompts, 1, 1'000'000'000)),
+      Flag(
+          group, "num-prompts", "", "N",
+          "sends so many requests, or sessions of several --turns; default 100 without --duration, "
+          "and of a replayed file all sessions",
+          SetWhole<int64_t>(&Options::num_prompts, 1, 1'000'000'000)),
       Flag(group, "num-warmups", "", "N",
            "requests before the run, which count for nothing; default 0",
            SetWhole<int64_t>(&Options::num_warmups, 0, 1'000'000)),
@@ -148,6 +150,42 @@ std::vector<LoadFlag> RequestFlags() {
                         {"continuous", UsageReports::kContinuous},
                         {"none", UsageReports::kNone}}),
            {"final", "continuous", "none"}),
+  };
+}
+
+std::vector<LoadFlag> ReplayFlags() {
+  const std::string_view group = "Replay";
+  return {
+      Flag(group, "recorded-answers", "", "",
+           "the trace's answers stand in the history of later turns, in place of the server's",
+           SetSwitch(&Options::recorded_answers, true)),
+      Flag(group, "keep-reasoning", "", "", "send the server's thoughts back, too",
+           SetSwitch(&Options::keep_reasoning, true)),
+      Flag(group, "delay-ratio", "", "R", "multiplies the pauses between turns; default 1",
+           SetReal(&Options::delay_ratio, 0, 1000)),
+      Flag(group, "tools", "", "N",
+           "tools that synthetic sessions define; with them later turns bring a tool's result",
+           SetWhole<int64_t>(&Options::tools, 1, 1000)),
+      Flag(group, "result-len", "", "LENGTH", "tokens of a tool's result; default 200",
+           SetLengths(&Options::result_len)),
+      Flag(group, "result-ratio", "", "SHARE",
+           "share of later turns that bring a tool's result, the others a question; default 1",
+           SetReal(&Options::result_ratio, 0, 1)),
+      Flag(group, "tool-time", "", "TIME", "from an answer to its tool's result; default 0",
+           SetSeconds(&Options::tool_time)),
+      Flag(
+          group, "think-sigma", "", "SIGMA",
+          "draws each --think-time from a log-normal distribution with this sigma, whose median it "
+          "is; default 0",
+          SetReal(&Options::think_sigma, 0, 5)),
+      Flag(group, "branches", "", "K",
+           "synthetic sessions go on K times from the same history, after a turn by chance",
+           SetWhole<int64_t>(&Options::branches, 2, 1000)),
+      Flag(group, "branch-ratio", "", "SHARE", "share of sessions that branch; default 1",
+           SetReal(&Options::branch_ratio, 0, 1)),
+      Flag(group, "save-trace", "", "FILE",
+           "writes the synthetic sessions as a trace, before they are sent",
+           SetText(&Options::save_trace)),
   };
 }
 
@@ -212,8 +250,8 @@ std::vector<LoadFlag> SweepFlags() {
 const std::vector<LoadFlag>& LoadFlags() {
   static const auto* const kFlags = [] {
     auto* flags = new std::vector<LoadFlag>;
-    for (const auto& group : {ServerFlags(), LoadShapeFlags(), RequestFlags(), ClientFlags(),
-                              ResultFlags(), SweepFlags()}) {
+    for (const auto& group : {ServerFlags(), LoadShapeFlags(), RequestFlags(), ReplayFlags(),
+                              ClientFlags(), ResultFlags(), SweepFlags()}) {
       flags->insert(flags->end(), group.begin(), group.end());
     }
     return flags;

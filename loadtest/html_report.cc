@@ -14,6 +14,7 @@
 #include "loadtest/plot.h"
 #include "loadtest/summary.h"
 #include "loadtest/text_report.h"
+#include "loadtest/turns.h"
 
 namespace millrace {
 namespace {
@@ -205,6 +206,38 @@ std::string Latencies(const Result& result) {
   return Table(head, rows);
 }
 
+// Returns the sums by turn, with a plot; "" of a run without sessions.
+std::string Turns(const Result& result) {
+  const TurnTable& table = result.turns;
+  if (table.rows.empty()) return "";
+  std::vector<Row> rows;
+  PlotLine median{.name = "median", .color = 0, .has_marks = true};
+  PlotLine tail{.name = "p99", .color = 1, .has_marks = true};
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    rows.push_back(TurnCells(table, row));
+    if (table.rows[row].completed == 0) continue;
+    median.points.emplace_back(row + 1, table.rows[row].ttft_median);
+    tail.points.emplace_back(row + 1, table.rows[row].ttft_p99);
+  }
+  rows.push_back(TurnCells(table, table.rows.size()));
+  std::string html = StrCat(
+      "<h2>Turns</h2>\n", Table(TurnTitles(table), rows, static_cast<int>(table.rows.size())),
+      "<p class=\"sub\">Times in milliseconds; tokens of prompts and answers. Sessions: ",
+      result.sessions.completed, " of ", result.sessions.begun, " completed, ",
+      result.sessions.failed, " failed.</p>\n");
+  rows.clear();
+  for (const auto& [source, tokens] : result.prompt_sources) {
+    rows.push_back({source, absl::StrFormat("%.0f", tokens)});
+  }
+  if (!rows.empty()) html += Table({"prompt tokens by the server's metrics", "tokens"}, rows);
+  return html + "<div class=\"plots\">\n" +
+         PlotSvg({.title = "Time to first token by turn",
+                  .x_name = "turn",
+                  .y_name = "milliseconds",
+                  .lines = {median, tail}}) +
+         "</div>\n";
+}
+
 std::string Texts(const Result& result) {
   std::string html;
   for (const std::string& warning : result.warnings) {
@@ -261,6 +294,7 @@ std::string HtmlReport(const Result& result) {
   body += Texts({.warnings = result.warnings});
   body += "<h2>Figures</h2>\n" + Figures(result);
   body += "<h2>Latencies</h2>\n" + Latencies(result);
+  body += Turns(result);
   body += "<h2>Plots</h2>\n<div class=\"plots\">\n";
   body += CurvePlot("Time to first token", {Curve("TTFT", result.ttft, 0)});
   body += CurvePlot("Time between tokens", {Curve("inter-token", result.itl, 0),

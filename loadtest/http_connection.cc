@@ -168,7 +168,7 @@ void HttpConnection::TakeEvent(std::string_view data) {
   }
   StreamChunk chunk;
   std::string* const text = exchange_->keep_text ? &exchange_->record.text : nullptr;
-  if (!ReadStreamChunk(data, chunk, text)) {
+  if (!ReadStreamChunk(data, chunk, text, exchange_->Thoughts())) {
     stream_error_ = StrCat("an event is not JSON: ", data.substr(0, kShownBytes));
     return;
   }
@@ -178,6 +178,9 @@ void HttpConnection::TakeEvent(std::string_view data) {
   }
   if (chunk.prompt_tokens) exchange_->record.prompt_tokens = *chunk.prompt_tokens;
   if (chunk.cached_tokens) exchange_->record.cached_tokens = *chunk.cached_tokens;
+  if (!chunk.cached_by_tier.empty()) {
+    exchange_->record.cached_by_tier = std::move(chunk.cached_by_tier);
+  }
   const bool is_continuous = client_.driver_.options().usage == UsageReports::kContinuous;
   if (is_continuous && chunk.completion_tokens) {
     events_ += std::max<int64_t>(0, *chunk.completion_tokens - usage_tokens_);
@@ -227,7 +230,7 @@ void HttpConnection::EndOfResponse() {
 
 std::string HttpConnection::BodyError() const {
   StreamChunk chunk;
-  const bool is_json = ReadStreamChunk(other_body_, chunk, nullptr);
+  const bool is_json = ReadStreamChunk(other_body_, chunk, nullptr, nullptr);
   return StrCat("HTTP ", reader_->status(), ": ",
                 is_json && chunk.has_error ? chunk.error : other_body_.substr(0, kShownBytes));
 }

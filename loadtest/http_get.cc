@@ -84,7 +84,7 @@ absl::StatusOr<std::string> HttpGet(const Options& options, const ServerUrl& url
   if (get.result) return absl::UnavailableError(StrCat(name, ": ", get.result.message()));
   if (get.response.result_int() != 200) {
     StreamChunk chunk;
-    ReadStreamChunk(get.response.body(), chunk, nullptr);
+    ReadStreamChunk(get.response.body(), chunk, nullptr, nullptr);
     return absl::UnavailableError(StrCat(name, ": HTTP ", get.response.result_int(),
                                          chunk.has_error ? ": " : "", Printable(chunk.error, 200)));
   }

@@ -33,7 +33,10 @@ std::string HttpRequestWriter::Body(const Request& request) const {
       body["stream_options"]["continuous_usage_stats"] = true;
     }
   }
-  if (options_.chat()) {
+  if (request.seed) body["seed"] = *request.seed;
+  if (!request.history.empty()) {
+    // Messages and tools follow, as the texts that they are: their members keep their order.
+  } else if (options_.chat()) {
     body["messages"] = nlohmann::json::array();
     for (const ChatTurn& turn : request.messages) {
       body["messages"].push_back({{"role", turn.role}, {"content", turn.text}});
@@ -44,7 +47,15 @@ std::string HttpRequestWriter::Body(const Request& request) const {
     body["prompt"] = request.prompt;
   }
   body.update(extra_);
-  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (request.extra) body.update(nlohmann::json::parse(*request.extra, nullptr, false));
+  std::string text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (request.history.empty()) return text;
+  text.pop_back();
+  if (request.tools && !body.contains("tools")) text += StrCat(",\"tools\":", *request.tools);
+  text += ",\"messages\":[";
+  for (const SharedJson& message : request.history) text += StrCat(*message, ",");
+  text.back() = ']';
+  return text + "}";
 }
 
 }  // namespace millrace

@@ -24,6 +24,9 @@ void Measurements::Merge(Measurements&& other) {
     seconds[i].failed += other.seconds[i].failed;
     seconds[i].gaps.Merge(other.seconds[i].gaps);
   }
+  sessions.begun += other.sessions.begun;
+  sessions.completed += other.sessions.completed;
+  sessions.failed += other.sessions.failed;
   std::move(other.records.begin(), other.records.end(), std::back_inserter(records));
 }
 

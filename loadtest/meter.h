@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "loadtest/histogram.h"
@@ -33,6 +34,11 @@ struct RequestRecord {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t output_tokens = 0;
+  // Cached tokens by the tier that had them, as far as the server says.
+  std::vector<std::pair<std::string, int64_t>> cached_by_tier;
+  int64_t prompt_before = 0;      // tokens of the prompt that this one goes on from; 0: it does not
+  uint64_t beginning = 0;         // of a first request of a replay: as in Request
+  double own_share = 1;           // likewise
   std::vector<float> token_gaps;  // one a token after the first arrival, for --save-detailed
   std::string text;               // for --save-detailed, and of the first few requests
   std::string error;
@@ -54,12 +60,21 @@ struct TimelineSecond {
   Histogram gaps;  // times between tokens
 };
 
+// Sessions that began, and those of them that ended by themselves or by a failure. The others were
+// cancelled, or the run's end cut them.
+struct SessionCounts {
+  int64_t begun = 0;
+  int64_t completed = 0;
+  int64_t failed = 0;
+};
+
 // Everything that one thread has measured.
 struct Measurements {
   Histogram token_gaps;  // times between tokens
   Histogram pauses;      // times between arrivals, which may bring several tokens
   std::vector<TimelineSecond> seconds;
   std::vector<RequestRecord> records;
+  SessionCounts sessions;
 
   TimelineSecond& Second(double time);
   void Merge(Measurements&& other);

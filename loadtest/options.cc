@@ -83,7 +83,8 @@ absl::Status CheckLoad(Options& options) {
       options.arrival.value_or(ArrivalKind::kPoisson) != ArrivalKind::kPoisson) {
     return Wrong("flag --burstiness: it is for --arrival poisson alone");
   }
-  if (options.num_prompts > 0 || options.duration > 0 || is_trace) return absl::OkStatus();
+  const bool has_end = options.num_prompts > 0 || options.duration > 0 || is_trace;
+  if (has_end || (options.replays() && !options.files.empty())) return absl::OkStatus();
   if (searches && options.concurrencies.empty()) {
     // A rate must last for a while: a queue that grows slowly shows late.
     options.duration = kSweepDuration;
@@ -133,6 +134,15 @@ absl::Status CheckUses(const Options& options) {
                "a closed loop has none; it needs --rate"},
            Use{"think-time", options.think_time > 0,
                options.turns.most() > 1 || !options.dataset.empty(), "it needs --turns"},
+           Use{"think-sigma", options.think_sigma > 0, options.think_time > 0,
+               "it needs --think-time"},
+           Use{"result-len", options.result_len.ToString() != usual.result_len.ToString(),
+               options.tools > 0, "it needs --tools"},
+           Use{"result-ratio", options.result_ratio != usual.result_ratio, options.tools > 0,
+               "it needs --tools"},
+           Use{"tool-time", options.tool_time > 0, options.tools > 0, "it needs --tools"},
+           Use{"branch-ratio", options.branch_ratio != usual.branch_ratio, options.branches > 1,
+               "it needs --branches"},
            Use{"slow-rate", options.slow_rate != usual.slow_rate, options.slow_ratio > 0,
                "it needs --slow-ratio"},
            Use{"num-prefixes", options.num_prefixes != usual.num_prefixes, options.prefix_len > 0,
@@ -150,6 +160,53 @@ absl::Status CheckUses(const Options& options) {
            Use{"rate", options.rate.has_value(), options.rates.empty(), "--rates says which"},
        }) {
     if (use.is_given && !use.is_used) return Wrong(StrCat("flag --", use.flag, ": ", use.what));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckReplay(const Options& options) {
+  const Options usual;
+  const bool is_synthetic = options.replays() && options.files.empty();
+  struct Use {
+    const char* flag;
+    bool is_given, is_used;
+  };
+  for (const Use& use :
+       {Use{"recorded-answers", options.recorded_answers, options.replays()},
+        Use{"keep-reasoning", options.keep_reasoning, options.replays()},
+        Use{"delay-ratio", options.delay_ratio != 1, options.replays()},
+        Use{"tools", options.tools > 0, is_synthetic},
+        Use{"think-sigma", options.think_sigma > 0, is_synthetic},
+        Use{"branches", options.branches > 1, is_synthetic},
+        Use{"save-trace", !options.save_trace.empty(), is_synthetic},
+        Use{"turns", options.turns.most() > 1, !options.replays() || is_synthetic},
+        Use{"prefix-len", options.prefix_len > 0, !options.replays() || is_synthetic},
+        Use{"input-len", options.input_len.ToString() != usual.input_len.ToString(),
+            !options.replays() || is_synthetic},
+        Use{"dataset", !options.dataset.empty(), !options.replays()},
+        Use{"vocab-size", options.vocab_size > 0, !options.replays()}}) {
+    if (!use.is_given || use.is_used) continue;
+    return Wrong(StrCat("flag --", use.flag, ": ",
+                        options.replays() ? "a replay has no use for it"
+                                          : "it is for `millrace-loadtest replay` alone",
+                        options.replays() && !options.files.empty() ? " where it has a file" : ""));
+  }
+  if (!options.replays()) return absl::OkStatus();
+  if (options.files.size() > 1) return Wrong("replay takes one file at most");
+  if (is_synthetic && options.turns.most() < 2) {
+    return Wrong("replay needs a file, as in replay sessions.jsonl, or --turns");
+  }
+  if (options.protocol == Protocol::kGrpc || !options.chat()) {
+    return Wrong(
+        "a replay is of chats over HTTP: allowed are --protocol http and an --endpoint "
+        "that ends with /chat/completions");
+  }
+  if (!options.save_trace.empty() && options.num_prompts == 0) {
+    return Wrong("flag --save-trace: it needs --num-prompts");
+  }
+  if (!options.extra_body.empty() &&
+      nlohmann::json::parse(options.extra_body, nullptr, false).contains("messages")) {
+    return Wrong("flag --extra-body: a replay has messages of its own");
   }
   return absl::OkStatus();
 }
@@ -231,19 +288,23 @@ absl::StatusOr<Options> ParseOptions(const Arguments& arguments) {
   Options options;
   options.flags = FlagsText(arguments);
   size_t at = 0;
-  if (!arguments.empty() && (arguments[0] == "sweep" || arguments[0] == "compare")) {
-    options.command = arguments[0] == "sweep" ? LoadCommand::kSweep : LoadCommand::kCompare;
-    ++at;
+  for (const auto& [name, command] :
+       {std::pair{"sweep", LoadCommand::kSweep}, std::pair{"replay", LoadCommand::kReplay},
+        std::pair{"compare", LoadCommand::kCompare}}) {
+    if (arguments.empty() || arguments[0] != name) continue;
+    options.command = command;
+    at = 1;
   }
+  if (options.replays()) options.endpoint = "/v1/chat/completions";
   while (at < arguments.size()) {
     if (Prints(arguments, at, options)) return options;
     if (IsFlag(arguments[at])) {
       MILLRACE_RETURN_IF_ERROR(ReadFlag(arguments, at, options));
-    } else if (options.command == LoadCommand::kCompare) {
+    } else if (options.command == LoadCommand::kCompare || options.replays()) {
       options.files.push_back(arguments[at++]);
     } else {
       return Wrong(StrCat("\"", Printable(arguments[at]),
-                          "\" is neither a flag nor a command; commands: sweep, compare"));
+                          "\" is neither a flag nor a command; commands: sweep, replay, compare"));
     }
   }
   if (options.command == LoadCommand::kCompare) {
@@ -257,6 +318,7 @@ absl::StatusOr<Options> ParseOptions(const Arguments& arguments) {
   MILLRACE_RETURN_IF_ERROR(CheckSweep(options));
   MILLRACE_RETURN_IF_ERROR(CheckUses(options));
   MILLRACE_RETURN_IF_ERROR(CheckRequests(options));
+  MILLRACE_RETURN_IF_ERROR(CheckReplay(options));
   if (options.url.empty()) {
     options.url = options.protocol == Protocol::kHttp ? "http://127.0.0.1:8000" : "127.0.0.1:8001";
   }

@@ -16,7 +16,7 @@
 namespace millrace {
 
 enum class Protocol { kHttp, kGrpc };
-enum class LoadCommand { kRun, kSweep, kCompare };
+enum class LoadCommand { kRun, kSweep, kReplay, kCompare };
 // How the server counts tokens for us: at a stream's end, in each chunk, or not at all.
 enum class UsageReports { kFinal, kContinuous, kNone };
 
@@ -33,7 +33,7 @@ struct Goals {
 
 struct Options {
   LoadCommand command = LoadCommand::kRun;
-  std::vector<std::string> files;  // of compare
+  std::vector<std::string> files;  // of compare, and that of replay, if it has one
   std::string print;               // --help and its like: print this, and end
   std::string flags;               // the arguments, as FlagsText has them
 
@@ -80,6 +80,19 @@ struct Options {
   double temperature = 0;
   UsageReports usage = UsageReports::kFinal;
 
+  // Replay.
+  bool recorded_answers = false;
+  bool keep_reasoning = false;
+  double delay_ratio = 1;
+  double think_sigma = 0;  // of the logarithm of think_time
+  int64_t tools = 0;
+  Lengths result_len = Lengths(200);
+  double result_ratio = 1;
+  double tool_time = 0;  // seconds
+  int64_t branches = 1;
+  double branch_ratio = 1;
+  std::string save_trace;
+
   // Clients.
   double deadline = 0;  // seconds; 0: none
   double cancel_ratio = 0;
@@ -103,6 +116,7 @@ struct Options {
   double max_rate = 100'000;
   int64_t steps = 12;
 
+  bool replays() const { return command == LoadCommand::kReplay; }
   bool open_loop() const { return rate || arrival; }
   bool chat() const { return endpoint.ends_with("/chat/completions"); }
 };

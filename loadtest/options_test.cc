@@ -151,5 +151,34 @@ TEST(UrlTest, ReadsAddresses) {
   }
 }
 
+TEST(OptionsTest, AReplayIsOfAFileOrSynthetic) {
+  const auto file = ParseOptions({"replay", "s.jsonl", "--concurrency", "4"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(file->replays());
+  EXPECT_EQ(file->endpoint, "/v1/chat/completions");
+  EXPECT_EQ(file->num_prompts, 0);  // as many as the file has
+  const auto synthetic =
+      ParseOptions({"replay", "--turns", "4", "--tools", "2", "--branches", "2"});
+  ASSERT_TRUE(synthetic.ok()) << synthetic.status();
+  EXPECT_EQ(synthetic->num_prompts, 100);
+  EXPECT_THAT(ErrorOf({"replay"}), HasSubstr("replay needs a file"));
+  EXPECT_THAT(ErrorOf({"replay", "a", "b"}), HasSubstr("one file at most"));
+  EXPECT_THAT(ErrorOf({"replay", "a", "--turns", "3"}),
+              HasSubstr("--turns: a replay has no use for it where it has a file"));
+  EXPECT_THAT(ErrorOf({"replay", "--turns", "3", "--dataset", "d"}),
+              HasSubstr("--dataset: a replay has no use for it"));
+  EXPECT_THAT(ErrorOf({"--tools", "3"}), HasSubstr("it is for `millrace-loadtest replay` alone"));
+  EXPECT_THAT(ErrorOf({"replay", "--turns", "3", "--result-len", "3"}), HasSubstr("--tools"));
+  EXPECT_THAT(ErrorOf({"replay", "--turns", "3", "--branch-ratio", "0.5"}),
+              HasSubstr("--branches"));
+  EXPECT_THAT(ErrorOf({"replay", "--turns", "3", "--protocol", "grpc"}), HasSubstr("over HTTP"));
+  EXPECT_THAT(ErrorOf({"replay", "--turns", "3", "--endpoint", "/v1/completions"}),
+              HasSubstr("/chat/completions"));
+  EXPECT_THAT(ErrorOf({"replay", "--turns", "3", "--duration", "9", "--save-trace", "t"}),
+              HasSubstr("--num-prompts"));
+  EXPECT_THAT(ErrorOf({"replay", "a", "--extra-body", "{\"messages\": []}"}),
+              HasSubstr("messages of its own"));
+}
+
 }  // namespace
 }  // namespace millrace

@@ -186,8 +186,8 @@ void AddGenerator(const Options& options, const RunResult& run, Result& result) 
         "it more --threads",
         busy * 100));
   }
-  const bool repeats =
-      options.prefix_len > 0 || options.turns.most() > 1 || !options.dataset.empty();
+  const bool repeats = options.prefix_len > 0 || options.turns.most() > 1 ||
+                       !options.dataset.empty() || options.replays();
   if (!repeats && result.cached_tokens * 20 > result.input_tokens) {
     result.warnings.push_back(absl::StrFormat(
         "%.0f %% of the prompts' tokens came from the server's cache, perhaps of a run before: "
@@ -206,7 +206,9 @@ std::string LoadInWords(const Options& options) {
   const std::string bound =
       options.concurrency > 0 ? StrCat(", at most ", options.concurrency, " at once") : "";
   if (!options.open_loop()) {
-    return StrCat("closed loop, ", std::max<int64_t>(1, options.concurrency), " at once");
+    return StrCat(options.replays() ? "replay, " : "closed loop, ",
+                  std::max<int64_t>(1, options.concurrency),
+                  options.replays() ? " sessions at once" : " at once");
   }
   switch (options.arrival.value_or(ArrivalKind::kPoisson)) {
     case ArrivalKind::kTrace:
@@ -261,6 +263,9 @@ Result Summarize(const Options& options, RunResult& run) {
   result.peak_concurrency = PeakConcurrency(records);
   result.itl = Describe(run.measurements.token_gaps, options);
   result.pause = Describe(run.measurements.pauses, options);
+  result.turns = SumByTurn(records, options.replays());
+  result.sessions = run.measurements.sessions;
+  result.prompt_sources = run.prompt_sources;
   AddTimeline(run, result);
   AddTexts(records, result);
   AddGenerator(options, run, result);

@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "loadtest/meter.h"
 #include "loadtest/options.h"
+#include "loadtest/prompt_sources.h"
 #include "loadtest/runner.h"
 #include "loadtest/setup.h"
+#include "loadtest/turns.h"
 
 namespace millrace {
 
@@ -75,6 +78,10 @@ struct Result {
   Distribution e2el;
   Distribution pause;  // between arrivals
   Distribution queue;  // between a request's due time and when it was sent
+
+  TurnTable turns;  // of sessions with several
+  SessionCounts sessions;
+  PromptSources prompt_sources;
 
   std::vector<TimelinePoint> timeline;
   std::vector<std::pair<std::string, int64_t>> errors;  // by message, the most frequent first

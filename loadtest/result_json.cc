@@ -55,6 +55,40 @@ OrderedJson ObjectOf(const Facts& facts) {
   return object;
 }
 
+OrderedJson TurnJson(const TurnTable& table, const TurnSums& sums) {
+  OrderedJson json = {{"requests", sums.requests},
+                      {"completed", sums.completed},
+                      {"median_ttft_ms", sums.ttft_median},
+                      {"p99_ttft_ms", sums.ttft_p99},
+                      {"median_e2el_ms", sums.latency_median},
+                      {"p99_e2el_ms", sums.latency_p99},
+                      {"prompt_tokens", sums.prompt_tokens},
+                      {"cached_tokens", sums.cached_tokens}};
+  for (size_t i = 0; i < table.tiers.size(); ++i) {
+    json["cached_tokens_by_tier"][table.tiers[i]] = sums.cached_by_tier[i];
+  }
+  json["computed_tokens"] = sums.computed_tokens();
+  if (table.has_new) json["new_tokens"] = sums.new_tokens;
+  json["output_tokens"] = sums.output_tokens;
+  return json;
+}
+
+// Adds what only runs of sessions have.
+void AddSessions(const Result& result, OrderedJson& own) {
+  const TurnTable& table = result.turns;
+  if (table.rows.empty()) return;
+  own["sessions"] = {{"begun", result.sessions.begun},
+                     {"completed", result.sessions.completed},
+                     {"failed", result.sessions.failed}};
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    OrderedJson json = {{"turn", table.NameOf(row)}};
+    json.update(TurnJson(table, table.rows[row]));
+    own["turns"].push_back(std::move(json));
+  }
+  own["all_turns"] = TurnJson(table, table.all);
+  if (!result.prompt_sources.empty()) own["prompt_tokens_by_source"] = result.prompt_sources;
+}
+
 OrderedJson OwnPart(const Result& result) {
   OrderedJson own = {{"version", 1},
                      {"url", result.url},
@@ -83,6 +117,7 @@ OrderedJson OwnPart(const Result& result) {
     own["curves_ms"][name] = distribution->curve;
   }
   own["timeline"] = Timeline(result);
+  AddSessions(result, own);
   return own;
 }
 
@@ -272,8 +307,9 @@ OrderedJson ToJson(const Result& result) {
 }
 
 void AddDetails(const RunResult& run, OrderedJson& json) {
-  for (const char* name : {"input_lens", "output_lens", "start_times", "ttfts", "itls", "latencies",
-                           "queue_times", "generated_texts", "errors"}) {
+  for (const char* name :
+       {"input_lens", "output_lens", "start_times", "ttfts", "itls", "latencies", "queue_times",
+        "generated_texts", "errors", "cached_lens", "sessions", "turns"}) {
     json[name] = OrderedJson::array();
   }
   for (const RequestRecord& record : run.measurements.records) {
@@ -286,6 +322,9 @@ void AddDetails(const RunResult& run, OrderedJson& json) {
     json["queue_times"].push_back(record.sent - record.intended);
     json["generated_texts"].push_back(record.text);
     json["errors"].push_back(record.error);
+    json["cached_lens"].push_back(record.cached_tokens);
+    json["sessions"].push_back(record.session);
+    json["turns"].push_back(record.turn);
   }
 }
 

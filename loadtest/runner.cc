@@ -73,12 +73,25 @@ absl::StatusOr<std::unique_ptr<LoadRunner>> LoadRunner::Prepare(Options options,
     *trace = *std::move(entries);
   }
   runner->trace_ = std::move(trace);
+  MILLRACE_RETURN_IF_ERROR(runner->ReadSessions());
   MILLRACE_RETURN_IF_ERROR(Workload::Make(runner->options_, *runner->trace_).status());
   if (runner->options_.model.empty()) MILLRACE_RETURN_IF_ERROR(runner->FindModel());
   const Options& written = runner->options_;
   if (!written.json_file.empty() || !written.html_file.empty()) runner->FindServerFacts();
   MILLRACE_RETURN_IF_ERROR(runner->Calibrate());
   return runner;
+}
+
+absl::Status LoadRunner::ReadSessions() {
+  if (!options_.replays() || options_.files.empty()) return absl::OkStatus();
+  const std::string& file = options_.files.front();
+  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+  absl::StatusOr<SessionTrace> sessions = ParseSessionTrace(text);
+  if (!sessions.ok()) return Annotate(sessions.status(), file);
+  sessions_ = std::make_shared<const SessionTrace>(*std::move(sessions));
+  const auto all = static_cast<int64_t>(sessions_->roots.size());
+  options_.num_prompts = options_.num_prompts > 0 ? std::min(options_.num_prompts, all) : all;
+  return absl::OkStatus();
 }
 
 absl::Status LoadRunner::FindModel() {
@@ -120,6 +133,7 @@ void LoadRunner::FindServerFacts() {
 
 absl::StatusOr<double> LoadRunner::PromptTokens(int64_t words) const {
   Options options = options_;
+  options.command = LoadCommand::kRun;
   options.concurrency = options.num_prompts = 1;
   options.rate.reset();
   options.arrival.reset();
@@ -148,7 +162,7 @@ absl::StatusOr<double> LoadRunner::PromptTokens(int64_t words) const {
 // Two prompts show how many tokens a word is and how many each prompt has besides (a chat
 // template's). The first request also finds out whether the server answers at all.
 absl::Status LoadRunner::Calibrate() {
-  if (!options_.calibrate || options_.vocab_size > 0 || !options_.dataset.empty()) {
+  if (!options_.calibrate || options_.vocab_size > 0 || !options_.dataset.empty() || sessions_) {
     return absl::OkStatus();
   }
   MILLRACE_ASSIGN_OR_RETURN(const double few, PromptTokens(kFewWords));
@@ -164,6 +178,7 @@ absl::Status LoadRunner::Calibrate() {
 absl::StatusOr<RunResult> LoadRunner::Run(const Options& options) const {
   if (options.num_warmups > 0) {
     Options warmup = options;
+    warmup.command = LoadCommand::kRun;
     warmup.num_prompts = options.num_warmups;
     warmup.rate.reset();
     warmup.arrival.reset();
@@ -174,9 +189,22 @@ absl::StatusOr<RunResult> LoadRunner::Run(const Options& options) const {
     workload.set_scale(scale_);
     MILLRACE_RETURN_IF_ERROR(RunWith(warmup, workload, false).status());
   }
-  MILLRACE_ASSIGN_OR_RETURN(Workload workload, Workload::Make(options, *trace_));
+  MILLRACE_ASSIGN_OR_RETURN(Workload workload, Workload::Make(options, *trace_, sessions_));
   workload.set_scale(scale_);
-  return RunWith(options, workload, !options.quiet);
+  if (!options.save_trace.empty()) {
+    MILLRACE_RETURN_IF_ERROR(WriteFile(
+        options.save_trace, workload.GeneratedTrace(static_cast<uint64_t>(options.num_prompts))));
+  }
+  if (!options.replays()) return RunWith(options, workload, !options.quiet);
+  const PromptSources before = CountPromptSources();
+  MILLRACE_ASSIGN_OR_RETURN(RunResult result, RunWith(options, workload, !options.quiet));
+  result.prompt_sources = CountedSince(before, CountPromptSources());
+  return result;
+}
+
+PromptSources LoadRunner::CountPromptSources() const {
+  return ParsePromptSources(
+      HttpGet(options_, url_, endpoints_, http_tls_.get(), "/metrics").value_or(""));
 }
 
 absl::StatusOr<RunResult> LoadRunner::RunWith(const Options& options, const Workload& workload,

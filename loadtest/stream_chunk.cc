@@ -7,7 +7,23 @@ namespace millrace {
 namespace {
 
 // Where in a chunk a value stands, as far as anything there is read.
-enum class Place { kRoot, kChoices, kChoice, kDelta, kToolCalls, kUsage, kDetails, kError, kOther };
+enum class Place {
+  kRoot,
+  kChoices,
+  kChoice,
+  kDelta,
+  kToolCalls,
+  kUsage,
+  kDetails,
+  kExtension,
+  kTiers,
+  kError,
+  kOther
+};
+
+// Behind the names of vLLM's tiers.
+constexpr std::string_view kTierEnd = "_cached_tokens";
+constexpr size_t kLongestTier = 32;
 
 Place PlaceOf(Place parent, std::string_view key) {
   switch (parent) {
@@ -15,6 +31,11 @@ Place PlaceOf(Place parent, std::string_view key) {
       if (key == "choices") return Place::kChoices;
       if (key == "usage") return Place::kUsage;
       if (key == "error") return Place::kError;
+      if (key == "sglext") return Place::kExtension;  // SGLang's
+      break;
+    case Place::kDetails:
+    case Place::kExtension:
+      if (key == "cached_tokens_details") return Place::kTiers;
       break;
     case Place::kChoice:
       if (key == "delta") return Place::kDelta;
@@ -33,8 +54,24 @@ Place PlaceOf(Place parent, std::string_view key) {
 
 bool IsText(Place parent, std::string_view key) {
   if (parent == Place::kChoice) return key == "text";
-  return parent == Place::kDelta &&
-         (key == "content" || key == "reasoning_content" || key == "reasoning" || key == "refusal");
+  return parent == Place::kDelta && (key == "content" || key == "refusal");
+}
+
+bool IsReasoning(Place parent, std::string_view key) {
+  return parent == Place::kDelta && (key == "reasoning_content" || key == "reasoning");
+}
+
+// Returns the tier whose cached tokens a number is, "" of any other.
+std::string_view TierOf(Place parent, std::string_view key) {
+  if (parent == Place::kDetails && key.ends_with(kTierEnd)) {
+    key.remove_suffix(kTierEnd.size());
+  } else if (parent != Place::kTiers) {
+    return "";
+  }
+  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  const bool is_name =
+      key.size() <= kLongestTier && key.find_first_not_of(kAllowed) == std::string_view::npos;
+  return is_name ? key : "";
 }
 
 void AppendUtf8(uint32_t code, std::string& text) {
@@ -117,8 +154,12 @@ void AppendUnescaped(std::string_view raw, std::string& text) {
 
 class Reader {
  public:
-  Reader(std::string_view json, StreamChunk& chunk, std::string* text)
-      : at_(json.data()), end_(at_ + json.size()), chunk_(chunk), text_(text) {}
+  Reader(std::string_view json, StreamChunk& chunk, std::string* text, std::string* reasoning)
+      : at_(json.data()),
+        end_(at_ + json.size()),
+        chunk_(chunk),
+        text_(text),
+        reasoning_(reasoning) {}
 
   bool Read() {
     Skip();
@@ -198,9 +239,11 @@ class Reader {
   bool StringValue(Place parent, Place place, std::string_view key) {
     std::string_view raw;
     if (!String(raw)) return false;
-    if (IsText(parent, key) && !raw.empty()) {
+    const bool is_reasoning = IsReasoning(parent, key);
+    if ((is_reasoning || IsText(parent, key)) && !raw.empty()) {
       chunk_.has_text = true;
-      if (text_ != nullptr) AppendUnescaped(raw, *text_);
+      std::string* const to = is_reasoning ? reasoning_ : text_;
+      if (to != nullptr) AppendUnescaped(raw, *to);
     } else if (parent == Place::kChoice && key == "finish_reason") {
       chunk_.has_finish = true;
     } else if (place == Place::kError || (parent == Place::kError && key == "message")) {
@@ -218,11 +261,16 @@ class Reader {
     const std::string_view word(begin, size_t(at_ - begin));
     if (word == "null" || word == "true" || word == "false") return true;
     if (word.empty() || std::strchr("-0123456789", word[0]) == nullptr) return false;
-    if (parent != Place::kUsage && parent != Place::kDetails) return true;
+    if (parent != Place::kUsage && parent != Place::kDetails && parent != Place::kTiers)
+      return true;
     int64_t number = 0;
     const auto [end, error] = std::from_chars(begin, at_, number);
     if (error != std::errc() || end != at_ || number < 0 || number > 1'000'000'000) return true;
     if (parent == Place::kDetails && key == "cached_tokens") chunk_.cached_tokens = number;
+    const std::string_view tier = TierOf(parent, key);
+    if (!tier.empty() && chunk_.cached_by_tier.size() < kMostTiers) {
+      chunk_.cached_by_tier.emplace_back(tier, number);
+    }
     if (parent == Place::kUsage && key == "prompt_tokens") chunk_.prompt_tokens = number;
     if (parent == Place::kUsage && key == "completion_tokens") chunk_.completion_tokens = number;
     return true;
@@ -232,12 +280,14 @@ class Reader {
   const char* end_;
   StreamChunk& chunk_;
   std::string* text_;
+  std::string* reasoning_;
 };
 
 }  // namespace
 
-bool ReadStreamChunk(std::string_view json, StreamChunk& chunk, std::string* text) {
-  return Reader(json, chunk, text).Read();
+bool ReadStreamChunk(std::string_view json, StreamChunk& chunk, std::string* text,
+                     std::string* reasoning) {
+  return Reader(json, chunk, text, reasoning).Read();
 }
 
 }  // namespace millrace

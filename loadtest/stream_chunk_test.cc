@@ -13,12 +13,13 @@ struct Read {
   bool ok = false;
   StreamChunk chunk;
   std::string text;
+  std::string reasoning;
 };
 
 Read ReadText(std::string_view json) {
   Read read;
   const std::string copy(json);  // what lies behind it is not the rest of a literal
-  read.ok = ReadStreamChunk(copy, read.chunk, &read.text);
+  read.ok = ReadStreamChunk(copy, read.chunk, &read.text, &read.reasoning);
   return read;
 }
 
@@ -46,6 +47,29 @@ TEST(StreamChunkTest, ReadsTheChunksOfEachServer) {
   EXPECT_EQ(usage.chunk.prompt_tokens, 7);
   EXPECT_EQ(usage.chunk.completion_tokens, 3);
   EXPECT_EQ(usage.chunk.cached_tokens, 4);
+  EXPECT_TRUE(usage.chunk.cached_by_tier.empty());
+}
+
+TEST(StreamChunkTest, KeepsThoughtsApart) {
+  const Read read = ReadText(R"({"choices":[{"delta":{"reasoning":"t","content":"c"}}]})");
+  EXPECT_EQ(read.text, "c");
+  EXPECT_EQ(read.reasoning, "t");
+}
+
+TEST(StreamChunkTest, ReadsTheTiersOfCaches) {
+  using Tiers = std::vector<std::pair<std::string, int64_t>>;
+  const Read vllm =
+      ReadText(R"({"usage":{"prompt_tokens_details":{"cached_tokens":9,"local_cached_tokens":4,)"
+               R"("external_cached_tokens":5,"audio_tokens":null,"<b>_cached_tokens":1}}})");
+  EXPECT_EQ(vllm.chunk.cached_tokens, 9);
+  EXPECT_EQ(vllm.chunk.cached_by_tier, (Tiers{{"local", 4}, {"external", 5}}));
+  const Read sglang = ReadText(
+      R"({"sglext":{"cached_tokens_details":{"device":2,"host":3,"storage_backend":"file"}}})");
+  EXPECT_EQ(sglang.chunk.cached_by_tier, (Tiers{{"device", 2}, {"host", 3}}));
+  EXPECT_FALSE(sglang.chunk.cached_tokens);
+  std::string many = R"({"sglext":{"cached_tokens_details":{"t":0)";
+  for (int i = 0; i < 100; ++i) many += ",\"t" + std::to_string(i) + "\":1";
+  EXPECT_EQ(ReadText(many + "}}}").chunk.cached_by_tier.size(), kMostTiers);
 }
 
 TEST(StreamChunkTest, ReadsErrors) {

@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "loadtest/compare.h"
 #include "loadtest/text_report.h"
+#include "loadtest/turns.h"
 
 namespace millrace {
 namespace {
@@ -49,6 +50,13 @@ std::vector<std::string> Summary(const Result& result) {
   }
   if (result.completed > 0 && !result.itl.curve.empty()) {
     sentences.push_back(StrCat("The time between tokens was ", Middle(result.itl), "."));
+  }
+  if (!result.turns.rows.empty() && result.turns.all.prompt_tokens > 0) {
+    const TurnSums& all = result.turns.all;
+    sentences.push_back(absl::StrFormat(
+        "Of %d prompt tokens %.1f %% were cached; %d were computed.", all.prompt_tokens,
+        static_cast<double>(all.cached_tokens) / static_cast<double>(all.prompt_tokens) * 100,
+        all.computed_tokens()));
   }
   if (result.goodput) {
     sentences.push_back(absl::StrFormat("%.1f %% of the requests kept the goals (%s).",

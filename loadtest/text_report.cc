@@ -1,10 +1,13 @@
 #include "loadtest/text_report.h"
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/strings.h"
+#include "loadtest/turns.h"
 
 namespace millrace {
 namespace {
@@ -40,6 +43,40 @@ std::string Outcomes(const Result& result) {
   return text;
 }
 
+// Returns the table of sums by turn, and what the server's metrics say of the prompts' tokens.
+std::string TurnLines(const Result& result) {
+  const TurnTable& table = result.turns;
+  if (table.rows.empty()) return "";
+  std::string text = "\n";
+  std::vector<std::vector<std::string>> rows = {TurnTitles(table)};
+  for (size_t row = 0; row <= table.rows.size(); ++row) rows.push_back(TurnCells(table, row));
+  std::vector<size_t> widths(rows.front().size());
+  for (const std::vector<std::string>& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const std::vector<std::string>& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      text += absl::StrFormat("%*s%s", static_cast<int>(widths[i]), row[i],
+                              i + 1 == row.size() ? "\n" : "  ");
+    }
+  }
+  if (const std::optional<double> ratio = table.ComputedPerNew()) {
+    text += absl::StrFormat("Computed are %.2f times the new tokens of prompts.\n", *ratio);
+  }
+  for (const auto& [source, tokens] : result.prompt_sources) {
+    text += Line(StrCat("Prompt tokens, ", source), absl::StrFormat("%.0f", tokens));
+  }
+  return text;
+}
+
+// "62 completed, 1 failed, 1 cut": of sessions, the last of which were cancelled or did not end.
+std::string SessionOutcomes(const SessionCounts& sessions) {
+  std::string text = StrCat(sessions.completed, " completed, ", sessions.failed, " failed");
+  const int64_t cut = sessions.begun - sessions.completed - sessions.failed;
+  if (cut > 0) text += StrCat(", ", cut, " cut");
+  return text;
+}
+
 }  // namespace
 
 std::string Figure(double value) {
@@ -54,6 +91,7 @@ std::string Figure(double value) {
 std::string TextReport(const Result& result) {
   std::string text = Line("Model", Printable(result.model));
   text += Line("Load", result.load);
+  if (!result.turns.rows.empty()) text += Line("Sessions", SessionOutcomes(result.sessions));
   text += Line("Requests", Outcomes(result));
   text += Line("Duration (s)", Figure(result.duration));
   text +=
@@ -76,6 +114,7 @@ std::string TextReport(const Result& result) {
   text += DistributionLine("Pause between arrivals", result.pause);
   text += DistributionLine("End-to-end latency", result.e2el);
   if (result.queue.mean > 0.05) text += DistributionLine("Wait before sending", result.queue);
+  text += TurnLines(result);
   for (const auto& [message, count] : result.errors) {
     text += StrCat(text.ends_with("\n\n") ? "" : "\n", count, " x ", Printable(message, 300), "\n");
   }

@@ -1,8 +1,8 @@
 #include "loadtest/workload.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/status.h"
@@ -14,44 +14,38 @@ namespace {
 
 constexpr uint64_t kSessionStream = uint64_t{1} << 32;
 constexpr uint64_t kPrefixStream = uint64_t{1} << 48;
+constexpr uint64_t kSeeds = uint64_t{1} << 31;  // seeds of sampling that any server takes
 
-constexpr auto kWords = std::to_array<std::string_view>(
-    {"the",   "of",    "and",   "to",     "in",    "is",    "you",   "that",   "it",    "he",
-     "was",   "for",   "on",    "are",    "as",    "with",  "his",   "they",   "at",    "be",
-     "this",  "have",  "from",  "or",     "one",   "had",   "by",    "word",   "but",   "not",
-     "what",  "all",   "were",  "we",     "when",  "your",  "can",   "said",   "there", "use",
-     "an",    "each",  "which", "she",    "do",    "how",   "their", "if",     "will",  "up",
-     "other", "about", "out",   "many",   "then",  "them",  "these", "so",     "some",  "her",
-     "would", "make",  "like",  "him",    "into",  "time",  "has",   "look",   "two",   "more",
-     "write", "go",    "see",   "number", "no",    "way",   "could", "people", "my",    "than",
-     "first", "water", "been",  "call",   "who",   "oil",   "its",   "now",    "find",  "long",
-     "down",  "day",   "did",   "get",    "come",  "made",  "may",   "part",   "over",  "new",
-     "sound", "take",  "only",  "little", "work",  "know",  "place", "year",   "live",  "me",
-     "back",  "give",  "most",  "very",   "after", "thing", "our",   "just",   "name",  "good",
-     "man",   "think", "say",   "great",  "where", "help",  "line",  "right"});
+bool IsSystem(const std::string& message) {
+  const nlohmann::json json = nlohmann::json::parse(message, nullptr, false);
+  return json.is_object() &&
+         (json.value("role", "") == "system" || json.value("role", "") == "developer");
+}
 
-static_assert(kWords.size() == kRandomWords);
+// Finds out what a session's first request may have in common with those of others.
+void SetBeginning(Request& request) {
+  std::string shared = request.tools ? *request.tools : "";
+  size_t bytes = shared.size();
+  bool is_beginning = true;
+  for (const SharedJson& message : request.history) {
+    bytes += message->size();
+    is_beginning = is_beginning && IsSystem(*message);
+    if (is_beginning) shared += *message;
+  }
+  if (shared.empty()) return;
+  request.beginning = StringHash()(shared) | 1;
+  request.own_share = 1 - static_cast<double>(shared.size()) / static_cast<double>(bytes);
+}
 
 }  // namespace
 
-std::string RandomWords(int64_t count, Random& random) {
-  // Each of the words comes once before any comes again, so that texts of as many words are about
-  // as long, also for a tokenizer that splits words.
-  auto order = kWords;
-  std::string text;
-  for (int64_t i = 0; i < count; ++i) {
-    const size_t at = static_cast<size_t>(i) % order.size();
-    std::swap(order[at], order[at + random.Next() % (order.size() - at)]);
-    if (i > 0) text += ' ';
-    text += order[at];
-  }
-  return text;
-}
-
 absl::StatusOr<Workload> Workload::Make(const Options& options,
-                                        const std::vector<TraceEntry>& trace) {
+                                        const std::vector<TraceEntry>& trace,
+                                        std::shared_ptr<const SessionTrace> sessions) {
   Workload workload(options);
   workload.trace_ = trace;
+  workload.sessions_ = std::move(sessions);
+  if (options.replays() && !workload.sessions_) workload.generator_.emplace(options);
   if (!options.dataset.empty()) {
     MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(options.dataset));
     absl::StatusOr<std::vector<DataEntry>> data = ParseDataset(text);
@@ -61,8 +55,21 @@ absl::StatusOr<Workload> Workload::Make(const Options& options,
   return workload;
 }
 
+void Workload::set_scale(PromptScale scale) {
+  scale_ = scale;
+  if (generator_) generator_->set_scale(scale);
+}
+
 Session Workload::Begin(uint64_t index) const {
   Session session(index, Random(options_.seed, kSessionStream + index));
+  if (sessions_) {
+    session.path_.emplace(sessions_, sessions_->roots[index]);
+    return session;
+  }
+  if (generator_) {
+    session.path_.emplace(std::make_shared<const SessionTrace>(generator_->Make(index)), 0);
+    return session;
+  }
   session.turns_ = static_cast<uint32_t>(options_.turns.Draw(session.random_));
   if (const DataEntry* entry = Entry(session); entry != nullptr) {
     session.said_ = entry->before;
@@ -95,9 +102,7 @@ int64_t Workload::OutputLength(Session& session, const DataEntry* entry) const {
 
 std::string Workload::NewText(Session& session) const {
   const double overhead = session.turn_ == 0 ? scale_.base : 0;
-  const auto words = [&](int64_t tokens) {
-    return std::max<int64_t>(1, std::llround(static_cast<double>(tokens) / scale_.per_word));
-  };
+  const auto words = [&](int64_t tokens) { return scale_.Words(static_cast<double>(tokens)); };
   std::string text;
   if (options_.prefix_len > 0 && session.turn_ == 0) {
     const auto which = session.random_.Next() % static_cast<uint64_t>(options_.num_prefixes);
@@ -124,7 +129,35 @@ std::vector<int32_t> Workload::NewIds(Session& session) const {
   return ids;
 }
 
+// Draws what the client does to a request.
+void Workload::DrawClient(Session& session, Request& request) const {
+  Random& random = session.random_;
+  if (random.Uniform() < options_.cancel_ratio) {
+    request.cancel_after = random.Between(1, std::max<int64_t>(1, request.max_tokens - 1));
+  }
+  request.slow = random.Uniform() < options_.slow_ratio;
+}
+
+Request Workload::NextOfReplay(Session& session) const {
+  const TraceTurn& turn = session.path_->Next();
+  if (turn.restarts) session.prompt_tokens_ = 0;
+  Request request;
+  request.history = session.path_->history();
+  request.tools = session.path_->tools();
+  request.extra = turn.extra;
+  const bool takes_own = turn.max_tokens > 0 && (generator_ || !options_.output_len);
+  request.max_tokens = takes_own ? turn.max_tokens : OutputLength(session, nullptr);
+  if (options_.temperature > 0) {
+    request.seed = static_cast<int64_t>((options_.seed + session.index_) % kSeeds);
+  }
+  if (session.prompt_tokens_ == 0) SetBeginning(request);
+  DrawClient(session, request);
+  ++session.turn_;
+  return request;
+}
+
 Request Workload::Next(Session& session) const {
+  if (session.path_) return NextOfReplay(session);
   Request request;
   const DataEntry* const entry = Entry(session);
   if (options_.vocab_size > 0) {
@@ -134,11 +167,7 @@ Request Workload::Next(Session& session) const {
         {"user", entry != nullptr ? entry->users[session.turn_] : NewText(session)});
   }
   request.max_tokens = OutputLength(session, entry);
-  Random& random = session.random_;
-  if (random.Uniform() < options_.cancel_ratio) {
-    request.cancel_after = random.Between(1, std::max<int64_t>(1, request.max_tokens - 1));
-  }
-  request.slow = random.Uniform() < options_.slow_ratio;
+  DrawClient(session, request);
   ++session.turn_;
   if (options_.chat()) {
     request.messages = session.said_;
@@ -151,8 +180,32 @@ Request Workload::Next(Session& session) const {
   return request;
 }
 
-void Workload::Hear(Session& session, std::string answer) const {
-  session.said_.push_back({"assistant", std::move(answer)});
+std::vector<Continuation> Workload::GoOn(Session session, ReplayAnswer answer,
+                                         int64_t prompt_tokens) const {
+  std::vector<Continuation> next;
+  if (!session.has_next()) return next;
+  session.prompt_tokens_ = prompt_tokens;
+  if (!session.path_) {
+    session.said_.push_back({"assistant", std::move(answer.text)});
+    next.push_back({options_.think_time, std::move(session)});
+    return next;
+  }
+  const ReplayRules rules{.recorded_answers = options_.recorded_answers,
+                          .keep_reasoning = options_.keep_reasoning,
+                          .delay_ratio = options_.delay_ratio};
+  const uint64_t draws = session.random_.Next();  // each branch has draws of its own
+  for (ReplayPath::Continuation& path : session.path_->GoOn(answer, rules)) {
+    Continuation& branch = next.emplace_back(Continuation{path.delay, session});
+    branch.session.path_ = std::move(path.path);
+    branch.session.random_ = Random(draws, next.size());
+  }
+  return next;
+}
+
+std::string Workload::GeneratedTrace(uint64_t count) const {
+  std::string text;
+  for (uint64_t i = 0; i < count; ++i) text += SessionTraceText(generator_->Make(i));
+  return text;
 }
 
 }  // namespace millrace

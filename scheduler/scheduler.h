@@ -36,8 +36,8 @@ namespace millrace {
 struct SchedulerOptions {
   StepLimits limits;
   bool prefix_caching = true;
-  bool late_masks = false;    // rows may stand in plans before their masks are known
-  bool block_events = false;  // TakeBlockEvents is called
+  bool late_masks = false;            // rows may stand in plans before their masks are known
+  bool block_events = false;          // TakeBlockEvents is called
   int32_t num_draft_tokens = 0;       // of a row's draft, at most; to kMaxDraftTokens
   int32_t num_step_draft_tokens = 0;  // of all drafts of a step together, at most
 

@@ -7,8 +7,10 @@ import random
 import httpx
 import pytest
 
-from daemon import device_flags
+from daemon import device_flags, program
 from tiny_folders import LETTERS, PLAIN, SPECIAL, make_tiny_folder
+
+LOADTEST = pathlib.Path(program()).resolve().parent / "millrace-loadtest"
 
 # Turns as Qwen3.5's template has them: a tool's result is the user's, and an answer since the last question has its thought, here an
 # empty one where the client does not send it back.
@@ -30,6 +32,7 @@ QWEN = """
 """
 TEMPLATES = {"qwen3_5": QWEN, "lfm2": PLAIN}
 SYSTEM, QUESTION, RESULT, ANSWER = 2000, 100, 300, 24  # tokens, which are characters
+TURNS = 10
 
 
 @pytest.fixture(scope="module")
@@ -60,31 +63,6 @@ def at_once(calls):
         return [result.result() for result in [threads.submit(call) for call in calls]]
 
 
-class Agent:
-    """A conversation that a client goes on with by sending all of it, but for thoughts."""
-
-    def __init__(self, server, number, key):
-        self.server, self.number, self.key = server, number, key
-        self.messages = [{"role": "system", "content": text(SYSTEM, "system")}, {"role": "user", "content": text(QUESTION, "question", number)}]
-        self.known = 0  # tokens that the next prompt begins with, and that were computed
-        self.new = self.computed = 0
-
-    def take_turn(self):
-        # No special tokens but the end of a thought: a text would not have them.
-        bias = {str(i): -100 for text, i in SPECIAL.items() if text != "</think>"}
-        body = {"messages": self.messages, "max_tokens": ANSWER, "ignore_eos": True, "temperature": 1, "seed": self.number, "logit_bias": bias}
-        answer = post(self.server, "/v1/chat/completions", body, self.key)
-        usage, message = answer["usage"], answer["choices"][0]["message"]
-        self.computed += usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
-        self.new += usage["prompt_tokens"] - self.known
-        comes_back = message["content"] is not None and len(message["content"]) == ANSWER
-        self.known = usage["prompt_tokens"] + (ANSWER - 1 if comes_back else 0)
-        turn = len(self.messages)
-        self.messages += [{"role": "assistant", "content": message["content"] or "",
-                           "tool_calls": [{"id": f"call{turn}", "type": "function", "function": {"name": "read", "arguments": "{}"}}]}]
-        self.messages += [{"role": "tool", "tool_call_id": f"call{turn}", "content": text(RESULT, "result", self.number, turn)}]
-
-
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_prompts_of_one_beginning(serve, name):
     """64 that come at once, and differ in the 100 tokens behind 2,000: one computes those, and the others wait for it."""
@@ -96,6 +74,45 @@ def test_prompts_of_one_beginning(serve, name):
     assert hits >= 60
 
 
+def trace_of(agents):
+    """Returns a trace of agents: each has the same instructions, a question, and then a tool's result in every turn."""
+    lines = []
+    for number in agents:
+        turns = [{"messages": [{"role": "system", "content": text(SYSTEM, "system")},
+                               {"role": "user", "content": text(QUESTION, "question", number)}], "max_tokens": ANSWER}]
+        for turn in range(1, TURNS):
+            call = {"id": f"call{turn}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+            turns.append({"messages": [{"role": "assistant", "content": "", "tool_calls": [call]},
+                                       {"role": "tool", "tool_call_id": call["id"], "content": text(RESULT, "result", number, turn)}], "max_tokens": ANSWER})
+        lines.append(json.dumps({"session_id": str(number), "turns": turns}))
+    return "\n".join(lines)
+
+
+def replay(server, folder, key, agents):
+    """Replays the agents. Returns the run's JSON with the details of each request."""
+    trace, result = folder / f"{key}.jsonl", folder / f"{key}.json"
+    trace.write_text(trace_of(agents))
+    # No special tokens but the end of a thought: a text would not have them.
+    bias = {str(i): -100 for text, i in SPECIAL.items() if text != "</think>"}
+    done = subprocess.run([LOADTEST, "replay", trace, "--url", server.http, "--api-key", key, "--concurrency", str(len(agents)), "--temperature", "1",
+                           "--extra-body", json.dumps({"logit_bias": bias}), "--json", result, "--save-detailed", "--quiet"],
+                          capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(result.read_text())
+
+
+def sums(result):
+    """Returns the prompts' tokens that were computed, and those that were not known: beyond the prompt before and its answer, if that came back."""
+    requests = zip(result["sessions"], result["turns"], result["input_lens"], result["cached_lens"], result["generated_texts"])
+    known = dict.fromkeys(result["sessions"], SYSTEM) | {0: 0}  # of all but the first, what it computed
+    computed = new = 0
+    for session, _, prompt, cached, answer in sorted(requests):
+        computed += prompt - cached
+        new += prompt - known[session]
+        known[session] = prompt + (ANSWER - 1 if len(answer) == ANSWER else 0)
+    return computed, new
+
+
 @pytest.mark.parametrize("name,places,tenants", [("qwen3_5", 128, 1), ("qwen3_5", 64, 1), ("qwen3_5", 128, 2), ("lfm2", 1024, 1)])
 def test_turns_of_agents(serve, tmp_path, name, places, tenants):
     """Ten turns of 32 agents, four times as many as run at once, whose tokens are computed little more than once."""
@@ -105,11 +122,8 @@ def test_turns_of_agents(serve, tmp_path, name, places, tenants):
     state = httpx.get(serve(name).http + "/v1/models", timeout=60).json()["data"][0]["state"]
     bytes_of_one = next(group["bytes"] for group in state if group["kind"] == "slots")
     server = serve(name, "--keys", str(file), "--state-cache-memory", str(max(places * bytes_of_one, 1 << 20)))
-    agents = [Agent(server, i, keys[i % tenants]) for i in range(32)]
-    for agent in agents[tenants:]:
-        agent.known = SYSTEM  # of another one of its tenant
-    for _ in range(10):
-        at_once([agent.take_turn for agent in agents])
-    computed, new = sum(agent.computed for agent in agents), sum(agent.new for agent in agents)
+    results = at_once([lambda key=key, first=first: replay(server, tmp_path, key, range(first, 32, tenants)) for first, key in enumerate(keys)])
+    assert sum(result["completed"] for result in results) == 32 * TURNS
+    computed, new = (sum(part) for part in zip(*map(sums, results)))
     most = 1.1 if tenants == 1 else 1.4  # a tenant over its share is preempted, and computes a turn again
     assert computed <= most * new, f"{computed} tokens were computed of {new} new ones"
