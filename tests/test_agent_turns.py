@@ -2,7 +2,9 @@
 import concurrent.futures
 import hashlib
 import json
+import pathlib
 import random
+import subprocess
 
 import httpx
 import pytest

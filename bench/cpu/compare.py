@@ -111,7 +111,8 @@ def tokenizer(side, options, _run):
 BUILDS = ("ours", "baseline")
 SERVERS = (*BUILDS, "q4_1", "q4_0")
 
-FILES = ("gemma", "experts", "qwen35")  # other models: mixed K-quants, a mixture of experts, recurrent layers; a single file each
+# Other models, a single file each: mixed K-quants, a mixture of experts, gated delta rules, short convolutions.
+FILES = ("gemma", "experts", "qwen35", "lfm25")
 
 # name: (measuring function, sides that have it, discarded runs, least runs unless --quick)
 PARTS = {"offline": (offline, SERVERS, 0, 1), **{name: (of_file(name), (*BUILDS, "q4_1"), 0, 1) for name in FILES},

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make bench-cpu`: Millrace and llama.cpp side by side on this machine (bench/README.md).
-#   bench/cpu/run.sh [--quick] [--baseline BUILD_FOLDER] [--only offline,gemma,experts,qwen35,serve,quantize,start,scheduler,tokenizer] [--help]
+#   bench/cpu/run.sh [--quick] [--baseline BUILD_FOLDER] [--only offline,gemma,experts,qwen35,lfm25,serve,quantize,start,scheduler,tokenizer] [--help]
 # Installs what is missing, fetches the default model, builds llama.cpp (into the cache folder, once) and Millrace, measures.
 # With a baseline, another build of Millrace is the peer, and llama.cpp is not built.
 set -euo pipefail
@@ -12,6 +12,7 @@ Q4_0=$CACHE/SmolLM2-135M-Instruct.Q4_0.gguf
 FLOAT=$CACHE/SmolLM2-135M-Instruct-BF16
 EXPERTS=$CACHE/olmoe-widths-4-layers-q4_k.gguf
 QWEN35=$CACHE/qwen3.5-0.8b-shapes-q4_k.gguf
+LFM25=$CACHE/lfm2.5-1.2b-shapes-q4_k.gguf
 TOKENIZERS=build/bench/tokenizers
 programs=(llama-server llama-bench llama-batched-bench llama-quantize)
 
@@ -70,8 +71,9 @@ python=$(venv_path bench)/bin/python
 make_float_folder
 make_random olmoe "$EXPERTS"
 make_random qwen35 "$QWEN35"
+make_random lfm25 "$LFM25"
 say "making tokenizers"
 "$python" bench/cpu/write_tokenizers.py "$MODEL" "$LLAMA_CPP/vendor/llama.cpp/models" "$TOKENIZERS"
 build_ours
 exec python3 bench/cpu/compare.py --peer "$PEER/bin" --model "$MODEL" --q4-0 "$Q4_0" --gemma "$GEMMA" --experts "$EXPERTS" \
-  --qwen35 "$QWEN35" --float-folder "$FLOAT" --tokenizers "$TOKENIZERS" --python "$python" "$@"
+  --qwen35 "$QWEN35" --lfm25 "$LFM25" --float-folder "$FLOAT" --tokenizers "$TOKENIZERS" --python "$python" "$@"

@@ -100,5 +100,45 @@ class Qwen35:
         yield floats("output_norm.weight", cls.HIDDEN)
 
 
+class Lfm25:
+    """LFM2.5-1.2B: of 16 layers ten are short convolutions, and the embedding is the head."""
+    LAYERS, HIDDEN, FEED_FORWARD, VOCABULARY, TAPS = 16, 2048, 8192, 65536, 3
+    HEADS, KV_HEADS, HEAD_SIZE, ATTENDING = 32, 8, 64, (2, 5, 8, 10, 12, 14)
+
+    METADATA = metadata(
+        "lfm2", VOCABULARY, context_length=128000, embedding_length=HIDDEN, block_count=LAYERS, feed_forward_length=FEED_FORWARD,
+        attention__head_count=HEADS, attention__layer_norm_rms_epsilon=1e-5, rope__freq_base=1e6, shortconv__l_cache=TAPS,
+        attention__head_count_kv=[0, 0, 8, 0, 0, 8, 0, 0, 8, 0, 8, 0, 8, 0, 8, 0])
+
+    @classmethod
+    def _convolution(cls, layer):
+        yield quantized(f"{layer}shortconv.in_proj", cls.HIDDEN, 3 * cls.HIDDEN)
+        yield floats(f"{layer}shortconv.conv.weight", cls.TAPS, cls.HIDDEN, number=lambda draw: draw.gauss(0, 0.5))
+        yield quantized(f"{layer}shortconv.out_proj", cls.HIDDEN, cls.HIDDEN)
+
+    @classmethod
+    def _attention(cls, layer):
+        yield quantized(f"{layer}attn_q", cls.HIDDEN, cls.HEADS * cls.HEAD_SIZE)
+        for linear in ("attn_k", "attn_v"):
+            yield quantized(layer + linear, cls.HIDDEN, cls.KV_HEADS * cls.HEAD_SIZE)
+        for norm in ("attn_q_norm", "attn_k_norm"):
+            yield floats(f"{layer}{norm}.weight", cls.HEAD_SIZE)
+        yield quantized(f"{layer}attn_output", cls.HEADS * cls.HEAD_SIZE, cls.HIDDEN)
+
+    @classmethod
+    def tensors(cls):
+        yield quantized("token_embd", cls.HIDDEN, cls.VOCABULARY)
+        for i in range(cls.LAYERS):
+            layer = f"blk.{i}."
+            for norm in ("attn_norm", "ffn_norm"):
+                yield floats(f"{layer}{norm}.weight", cls.HIDDEN)
+            yield from cls._attention(layer) if i in cls.ATTENDING else cls._convolution(layer)
+            for linear in ("ffn_gate", "ffn_up"):
+                yield quantized(layer + linear, cls.HIDDEN, cls.FEED_FORWARD)
+            yield quantized(f"{layer}ffn_down", cls.FEED_FORWARD, cls.HIDDEN)
+        yield floats("token_embd_norm.weight", cls.HIDDEN)  # llama.cpp's name of the last norm
+
+
 # By the name that random_file.py takes.
-MODELS = {"olmoe": (Olmoe.METADATA, Olmoe.tensors()), "qwen35": (Qwen35.METADATA, Qwen35.tensors())}
+MODELS = {"olmoe": (Olmoe.METADATA, Olmoe.tensors()), "qwen35": (Qwen35.METADATA, Qwen35.tensors()),
+          "lfm25": (Lfm25.METADATA, Lfm25.tensors())}

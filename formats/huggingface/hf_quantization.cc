@@ -148,19 +148,35 @@ absl::StatusOr<HfQuantization> ReadCompressedTensors(const JsonFields& config) {
   return read;
 }
 
+// NVIDIA's Model Optimizer: its FP8 has a scale for each weight and each linear's inputs.
+absl::StatusOr<HfQuantization> ReadModelOptimizer(const JsonFields& config) {
+  MILLRACE_RETURN_IF_ERROR(config.String("quant_algo").status());
+  MILLRACE_RETURN_IF_ERROR(config.Refuse("quant_algo", Json::array({"FP8"})));
+  MILLRACE_RETURN_IF_ERROR(CheckKvCacheScheme(config));
+  HfQuantization read;
+  read.scheme.activations = ActivationScaling::kStatic;
+  for (const char* name : {"exclude_modules", "ignore"}) {
+    if (config.Find(name) == nullptr) continue;
+    MILLRACE_ASSIGN_OR_RETURN(read.unquantized, config.Strings(name));
+  }
+  return read;
+}
+
 }  // namespace
 
 absl::StatusOr<HfQuantization> ReadHfQuantization(const JsonFields& config) {
   MILLRACE_ASSIGN_OR_RETURN(const std::string_view method, config.String("quant_method"));
   if (method == "fp8") return ReadFp8(config);
   if (method == "fbgemm_fp8") return ReadFbgemm(config);
+  if (method == "modelopt") return ReadModelOptimizer(config);
   if (method == "compressed-tensors") return ReadCompressedTensors(config);
   if (method == "gptq") return ReadGptq(config);
   if (method == "awq") return ReadAwq(config);
   return config.Unsupported(
       "quant_method",
       StrCat("\"", Printable(method),
-             "\" is not supported (supported: awq, compressed-tensors, fbgemm_fp8, fp8, gptq)"));
+             "\" is not supported (supported: awq, compressed-tensors, fbgemm_fp8, fp8, gptq, "
+             "modelopt)"));
 }
 
 }  // namespace millrace

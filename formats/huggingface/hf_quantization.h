@@ -22,6 +22,7 @@ struct HfQuantization {
 //   fp8: weights per tensor, inputs static or dynamic; or, with weight_block_size, DeepSeek's
 //     128x128 blocks (arXiv:2412.19437);
 //   fbgemm_fp8: weights per channel, inputs dynamic per token;
+//   modelopt: quant_algo FP8, weights and inputs per tensor, inputs static;
 //   compressed-tensors' pack-quantized, gptq, awq: weights of 4 bits (hf_packed_quantization.h).
 // Everything else that changes the maths is refused by the field's name. So are dynamic scales of a
 // whole batch: a token's numbers would depend on its neighbours.

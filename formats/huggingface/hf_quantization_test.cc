@@ -96,15 +96,27 @@ TEST(HfQuantizationTest, ReadsEveryDialectOfFp8) {
                            "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.up_proj"]})"))
                   ->unquantized,
               ElementsAre("lm_head", "model.layers.0.mlp.up_proj"));
+  Json optimizer = Llama();
+  optimizer["quantization_config"] = Json::parse(R"({"quant_method": "modelopt",
+      "quant_algo": "FP8", "ignore": ["lm_head"], "producer": {"name": "modelopt"},
+      "kv_cache_scheme": {"dynamic": false, "num_bits": 8, "type": "float"},
+      "config_groups": {"group_0": {"targets": ["Linear"]}}})");
+  expect(optimizer, kPerTensor, true);
+  EXPECT_THAT(Read(optimizer)->unquantized, ElementsAre("lm_head"));
 }
 
 TEST(HfQuantizationTest, RefusesOtherQuantizationsByName) {
   const auto error = [](const Json& json) { return Error(json, "{}"); };
+  Json optimizer = Llama();
+  optimizer["quantization_config"] = {{"quant_method", "modelopt"}};
+  EXPECT_THAT(error(optimizer), HasSubstr("quantization_config.quant_algo: is missing"));
+  optimizer["quantization_config"]["quant_algo"] = "NVFP4";
+  EXPECT_THAT(error(optimizer), HasSubstr("quantization_config.quant_algo: \"NVFP4\" is not"));
   Json other = Llama();
   other["quantization_config"] = {{"quant_method", "hqq"}, {"bits", 4}};
   EXPECT_THAT(error(other),
               HasSubstr("quantization_config.quant_method: \"hqq\" is not supported "
-                        "(supported: awq, compressed-tensors, fbgemm_fp8, fp8, gptq)"));
+                        "(supported: awq, compressed-tensors, fbgemm_fp8, fp8, gptq, modelopt)"));
 
   EXPECT_THAT(error(Fp8("{}")), HasSubstr("quantization_config.activation_scheme: is missing"));
   EXPECT_THAT(error(Fp8(R"({"activation_scheme": "none"})")),
