@@ -18,9 +18,8 @@ void DraftMailbox::FillAll(StepPlan& plan) {
   if (waiting == 0) return;
   const auto is_of_plan = [&plan](const LateDraft& draft) { return draft.step == plan.id; };
   std::unique_lock lock(mutex_);
-  came_.wait(lock, [&] {
-    return std::count_if(drafts_.begin(), drafts_.end(), is_of_plan) == waiting;
-  });
+  came_.wait(lock,
+             [&] { return std::count_if(drafts_.begin(), drafts_.end(), is_of_plan) == waiting; });
   for (const LateDraft& draft : drafts_) {
     if (is_of_plan(draft)) SetDraft(draft, plan);
   }

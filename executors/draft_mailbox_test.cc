@@ -14,13 +14,9 @@ StepPlan Plan(StepId id) {
   plan.id = id;
   plan.tokens = {9};
   plan.logits = {{.offset = 0}, {.offset = 1}, {.offset = 2}, {.offset = 3}, {.offset = 0}};
-  plan.rows = {{.slot = 0,
-                .start = 5,
-                .num_tokens = 4,
-                .sampled_by = 1,
-                .num_draft = 3,
-                .logits = {0, 4}},
-               {.slot = 1, .start = 2, .num_tokens = 1, .tokens = {0, 1}, .logits = {4, 5}}};
+  plan.rows = {
+      {.slot = 0, .start = 5, .num_tokens = 4, .sampled_by = 1, .num_draft = 3, .logits = {0, 4}},
+      {.slot = 1, .start = 2, .num_tokens = 1, .tokens = {0, 1}, .logits = {4, 5}}};
   return plan;
 }
 

@@ -58,7 +58,7 @@ struct ModelInfo {
   bool takes_late_masks = false;
   int32_t max_draft_tokens = 0;       // of a row's draft; 0: rows have none
   int32_t max_step_draft_tokens = 0;  // of all drafts of a step together
-  StepLimits limits;  // its state is what a sequence owns on all ranks together
+  StepLimits limits;                  // its state is what a sequence owns on all ranks together
   // The type of keys and values as users name it, e.g. "float16"; both types if they differ.
   std::string kv_type;
   // Set: a cross-encoder, whose embeddings are the logits of pairs of texts (limits.embedding_size
@@ -72,8 +72,8 @@ struct ModelInfo {
   std::vector<LoadPhase> load_phases;  // in order
 };
 
-// Runs a model. Submit, SetMasks, SetDrafts, Poll and Wait are called by one thread, the engine's; workers are
-// the executor's own.
+// Runs a model. Submit, SetMasks, SetDrafts, Poll and Wait are called by one thread, the engine's;
+// workers are the executor's own.
 //
 // A bad row fails alone (RowResult::status). A failed device fails every step in flight with an
 // Unavailable StepResult::status. Submit then refuses everything, and the process should end, since

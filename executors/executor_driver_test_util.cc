@@ -59,8 +59,8 @@ void ExecutorDriver::Release(Sequence& sequence) {
   const StateLayout& state = executor_.info().limits.state;
   for (size_t i = 0; i < groups_.size(); ++i) {
     std::vector<BlockId>& table = sequence.tables[i];
-    const int32_t behind = state.BlocksBehindWindow(
-        groups_[i], sequence.computed - sequence.drafts_in_flight);
+    const int32_t behind =
+        state.BlocksBehindWindow(groups_[i], sequence.computed - sequence.drafts_in_flight);
     for (size_t j = 0; j < std::min<size_t>(behind, table.size()); ++j) {
       if (j >= sequence.cached && table[j] != kNoBlock) free_blocks_[i].push_back(table[j]);
       table[j] = kNoBlock;

@@ -57,8 +57,8 @@ class ExecutorDriver {
   void Generate(absl::Span<const SlotId> slots, int32_t count, int32_t chunk);
   // Returns what is guessed to follow a slot's first `known` tokens.
   using Guess = std::function<std::vector<Token>(SlotId slot, size_t known)>;
-  // As Generate, but rows that decode check drafts of at most `most` tokens. Slots may get more than
-  // `count` tokens.
+  // As Generate, but rows that decode check drafts of at most `most` tokens. Slots may get more
+  // than `count` tokens.
   void GenerateWithDrafts(absl::Span<const SlotId> slots, int32_t count, int32_t chunk,
                           int32_t most, const Guess& guess);
   // Runs `steps` decode steps of all slots, with two in flight.
@@ -80,8 +80,8 @@ class ExecutorDriver {
     std::shared_ptr<const SampleMask> mask;
     int32_t prompt_tokens = 0;
     std::vector<Token> tokens;
-    int32_t computed = 0;          // if all drafts in flight are right
-    int32_t drafts_in_flight = 0;  // their tokens
+    int32_t computed = 0;                      // if all drafts in flight are right
+    int32_t drafts_in_flight = 0;              // their tokens
     std::vector<std::vector<BlockId>> tables;  // by paged group; kNoBlock where released
     size_t cached = 0;                         // cached blocks of each
     size_t sent = 0;                           // blocks of each already sent to the executor

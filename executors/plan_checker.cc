@@ -40,10 +40,10 @@ absl::Status PlanChecker::CheckRow(const StepPlan& plan, size_t i, const Slot& s
   if (!slot.started) return Invalid("rows[", i, "].slot is ", row.slot, ", which no plan started");
   if (slot.next_position.has_value() &&
       (row.start > *slot.next_position || row.start < slot.least_position)) {
-    return Invalid("rows[", i, "].start is ", row.start, ", but slot ", row.slot, " has ",
-                   slot.least_position < *slot.next_position ? StrCat(slot.least_position, " to ")
-                                                             : "",
-                   *slot.next_position, " tokens");
+    return Invalid(
+        "rows[", i, "].start is ", row.start, ", but slot ", row.slot, " has ",
+        slot.least_position < *slot.next_position ? StrCat(slot.least_position, " to ") : "",
+        *slot.next_position, " tokens");
   }
   if (!slot.next_position.has_value() && row.start > 0) {
     MILLRACE_RETURN_IF_ERROR(CheckState(plan, i));

@@ -28,13 +28,13 @@ class PlanChecker {
         slots_(info.limits.max_num_seqs) {}
 
   // Applies ValidatePlan and checks: ids ascend; a row's slot was started; a row begins where its
-  // slot's last one ended, or, behind drafts, may have ended (in a fresh slot anywhere, at the end of the cached prefix that it
-  // names); each of its positions has a block; sampled_by is the last step that sampled for the
-  // slot; no block is missing of a window that the row reads, and no state of a fresh slot's row
-  // behind position 0; masks are late, and drafts so long, only if the executor
-  // takes such. Returns InvalidArgument, naming row and field, and records nothing otherwise;
-  // Unimplemented for a move from or to the host, which no executor does. Linear in the size of the
-  // plan.
+  // slot's last one ended, or, behind drafts, may have ended (in a fresh slot anywhere, at the end
+  // of the cached prefix that it names); each of its positions has a block; sampled_by is the last
+  // step that sampled for the slot; no block is missing of a window that the row reads, and no
+  // state of a fresh slot's row behind position 0; masks are late, and drafts so long, only if the
+  // executor takes such. Returns InvalidArgument, naming row and field, and records nothing
+  // otherwise; Unimplemented for a move from or to the host, which no executor does. Linear in the
+  // size of the plan.
   absl::Status Check(const StepPlan& plan);
 
   // Checks that a plan has a place for each of these masks, which had none yet, and that the masks

@@ -7,8 +7,8 @@ namespace millrace {
 int32_t AcceptedDraft(const StepPlan& plan, const StepRow& row, absl::Span<const Sampled> sampled) {
   const absl::Span<const Token> draft =
       absl::MakeConstSpan(plan.tokens).subspan(row.tokens.end - row.num_draft, row.num_draft);
-  const absl::Span<const Sampled> samples = sampled.last(
-      std::min(sampled.size(), draft.size() + 1));
+  const absl::Span<const Sampled> samples =
+      sampled.last(std::min(sampled.size(), draft.size() + 1));
   size_t accepted = 0;
   while (accepted < draft.size() && samples[accepted].ok &&
          samples[accepted].token == draft[accepted]) {

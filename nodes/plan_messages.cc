@@ -77,8 +77,8 @@ StatePlace FromMessage(const v1::StatePlace& message) {
 }
 
 void ToMessage(const StepRow& row, v1::StepRow& message) {
-  const auto& [slot, start, num_tokens, tokens, sampled_by, num_draft, second_type, blocks, logits] =
-      row;
+  const auto& [slot, start, num_tokens, tokens, sampled_by, num_draft, second_type, blocks,
+               logits] = row;
   (void)num_draft;  // 0: executors on several nodes take no drafts.
   message.set_slot(slot);
   message.set_start(start);

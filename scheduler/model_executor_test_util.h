@@ -68,11 +68,11 @@ class ModelExecutor {
   // follows another in it, steps of the first may still be in flight.
   struct PlannedSlot {
     bool taken = false;
-    Tables tables;       // of each group; empty of one of slots
-    int32_t places = 0;  // in each of these
-    int32_t length = 0;        // if all drafts in flight are right
-    int32_t least = 0;         // if none is
-    int32_t most = 0;          // ever
+    Tables tables;                     // of each group; empty of one of slots
+    int32_t places = 0;                // in each of these
+    int32_t length = 0;                // if all drafts in flight are right
+    int32_t least = 0;                 // if none is
+    int32_t most = 0;                  // ever
     std::optional<StepId> sampled_by;  // samples the token at `length`
   };
   struct RunSlot {

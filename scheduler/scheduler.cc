@@ -274,10 +274,10 @@ absl::Status Scheduler::CheckAnswers(const StepResult& result, const PlannedStep
     if (row.slot != step.rows[i].slot ||
         (row.status.ok() &&
          (!in_range || row.tokens.size() < wanted || row.tokens.size() > most))) {
-      return absl::InternalError(StrCat(
-          "result of step ", result.id, ", row ", i, ": slot ", row.slot, " with ",
-          row.tokens.size(), " tokens, expected slot ", step.rows[i].slot, " with ", wanted,
-          most > wanted ? StrCat(" to ", most) : ""));
+      return absl::InternalError(StrCat("result of step ", result.id, ", row ", i, ": slot ",
+                                        row.slot, " with ", row.tokens.size(),
+                                        " tokens, expected slot ", step.rows[i].slot, " with ",
+                                        wanted, most > wanted ? StrCat(" to ", most) : ""));
     }
     if (row.status.ok() && row.embedding.size() != options_.limits.embedding_size) {
       return absl::InternalError(StrCat("result of step ", result.id, ", row ", i,

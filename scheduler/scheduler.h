@@ -89,8 +89,8 @@ struct SchedulerStats {
 };
 
 // How to drive it: Submit each Plan() until there is none, Commit each result in the order of the
-// plans, set the masks and drafts that TakeLateMasks and TakeLateDrafts return, repeat. A sequence that was added gets exactly
-// one event with `end`, and nothing after it.
+// plans, set the masks and drafts that TakeLateMasks and TakeLateDrafts return, repeat. A sequence
+// that was added gets exactly one event with `end`, and nothing after it.
 class Scheduler {
  public:
   // Returns InvalidArgument if a limit is not positive, no group of the state is paged, a step of

@@ -16,8 +16,8 @@ namespace {
 // may end before, or find no place for it; prompts would else run one after the other.
 constexpr int32_t kMostPrefixWaits = 2;
 
-// Blocks between copies of the state of a sequence whose rows check drafts. Each costs up to one step
-// in which it waits.
+// Blocks between copies of the state of a sequence whose rows check drafts. Each costs up to one
+// step in which it waits.
 constexpr int32_t kDraftedBlocks = 4;
 
 }  // namespace

@@ -20,9 +20,9 @@ constexpr double kUnknownCost = 0.3;
 double Scheduler::CostOfPosition(int32_t rows, int64_t context) const {
   if (rows == 0) return kUnknownCost;
   const Duration plain = budget_.Predict({.decode_rows = rows, .decode_context = context});
-  const Duration more = budget_.Predict({.decode_rows = rows + kProbedPositions,
-                                         .decode_context = context + context / rows *
-                                                                         kProbedPositions});
+  const Duration more =
+      budget_.Predict({.decode_rows = rows + kProbedPositions,
+                       .decode_context = context + context / rows * kProbedPositions});
   if (plain <= Duration::zero() || more <= plain) return kUnknownCost;
   const auto added = static_cast<double>((more - plain).count()) / kProbedPositions;
   return added * rows / static_cast<double>(plain.count());
@@ -68,8 +68,8 @@ void Scheduler::ChooseDrafts(Draft& draft, int32_t rows, int64_t context) {
 void Scheduler::AddDraft(Sequence& sequence, int32_t length, StepRow& row, StepPlan& plan) {
   row.num_draft = length;
   if (row.sampled_by.has_value()) {
-    sequence.late_draft = LateDraft{
-        .step = plan.id, .row = static_cast<int32_t>(plan.rows.size()), .tokens = {}};
+    sequence.late_draft =
+        LateDraft{.step = plan.id, .row = static_cast<int32_t>(plan.rows.size()), .tokens = {}};
     return;
   }
   plan.tokens.insert(plan.tokens.end(), sequence.draft.begin(), sequence.draft.begin() + length);

@@ -110,8 +110,8 @@ const Case kCases[] = {
     WithDrafts(4, {"DraftsAndLateMasks", 6, 24, {20}, 4, 40, true, 2, true, 1, true, true}),
     WithDrafts(4, Of({"DraftsAndWindow", 6, 16, {14}, 4, 40, true, 1, true}, {Window(9)})),
     WithDrafts(4, Of({"DraftsAndSlots", 6, 16, {24, 12}, 4, 60, true, 1, false}, {kPages, kSlots})),
-    WithDrafts(6, Of({"DraftsAndFewCheckpoints", 6, 24, {24, 3}, 4, 60, true, 3, true},
-                     {kPages, kSlots})),
+    WithDrafts(
+        6, Of({"DraftsAndFewCheckpoints", 6, 24, {24, 3}, 4, 60, true, 3, true}, {kPages, kSlots})),
     WithDrafts(4, Of({"DraftsAndSlotsWithoutCache", 6, 16, {24, 12}, 4, 40, false, 2, true},
                      {kPages, kSlots})),
     WithDrafts(5, Of({"DraftsSlotsAndWindows", 8, 30, {10, 20, 8}, 4, 60, true, 3, true, 2},

@@ -75,12 +75,12 @@ struct Sequence {
 
   // In flight.
   int32_t rows_in_flight = 0;
-  int32_t forced_in_flight = 0;     // the first of these that sample: `tokens` has theirs already
-  int32_t tokens_in_flight = 0;     // sampled by the rows after those
-  int32_t drafts_in_flight = 0;     // of these, tokens of drafts: perhaps never sampled
-  StepId sampled_by = 0;            // the last step that samples for it
+  int32_t forced_in_flight = 0;  // the first of these that sample: `tokens` has theirs already
+  int32_t tokens_in_flight = 0;  // sampled by the rows after those
+  int32_t drafts_in_flight = 0;  // of these, tokens of drafts: perhaps never sampled
+  StepId sampled_by = 0;         // the last step that samples for it
   std::optional<LateDraft> late_draft;  // of a row that waits for it, not yet known
-  std::deque<LateMask> late_masks;  // of these rows, not yet known, oldest first
+  std::deque<LateMask> late_masks;      // of these rows, not yet known, oldest first
 
   // While running.
   std::optional<SlotId> slot;

@@ -168,8 +168,8 @@ void StatePools::ReleaseBehindWindows(Sequence& sequence, int32_t most) {
   for (int i = 0; i < size(); ++i) {
     if (!pools_[i].has_window) continue;
     BlockTable& table = sequence.tables[i];
-    const int32_t end =
-        std::min(most, limits_.state.BlocksBehindWindow(pools_[i].group, sequence.least_computed()));
+    const int32_t end = std::min(
+        most, limits_.state.BlocksBehindWindow(pools_[i].group, sequence.least_computed()));
     if (end <= table.released) continue;
     Release(i, absl::MakeConstSpan(table.blocks).subspan(table.released, end - table.released));
     std::fill(table.blocks.begin() + table.released, table.blocks.begin() + end, kNoBlock);

@@ -131,7 +131,8 @@ LinearInput CpuOps::ShortConvolution(int32_t layer, const ShortConvolutionSpec& 
     for (int i = 0; i < channels; ++i) b[i] *= x[i];
   });
   KeepDrafted(
-      channels, [&](int token, float* kept) { std::copy_n(products.Floats(token), channels, kept); },
+      channels,
+      [&](int token, float* kept) { std::copy_n(products.Floats(token), channels, kept); },
       [this, layer, &spec](const CpuActivation& inputs) {
         const ConvolutionStep accepted{.layer = layer,
                                        .spec = spec.convolution,

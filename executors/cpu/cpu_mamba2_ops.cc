@@ -32,8 +32,8 @@ struct CpuOps::Mamba2Step {
   const Mamba2Spec& spec;
   const Mamba2State state;  // of this rank
   const ConvolutionStep convolution;
-  const CpuActivation& factors;   // the heads' decays, and then their steps
-  const CpuActivation& mixed;     // x, b and c behind the convolution, and the output in place of x
+  const CpuActivation& factors;  // the heads' decays, and then their steps
+  const CpuActivation& mixed;    // x, b and c behind the convolution, and the output in place of x
 
   int inner() const { return spec.heads * spec.head_size; }
   int channels() const { return inner() + 2 * spec.groups * spec.state_size; }

@@ -1,5 +1,5 @@
-#include "executors/host/host_executor.h"
 #include "executors/cpu/cpu_ops.h"
+#include "executors/host/host_executor.h"
 
 #include <algorithm>
 #include <cmath>

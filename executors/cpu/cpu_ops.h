@@ -301,8 +301,8 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   void PrepareDelta(const DeltaStep& step, int token) const;
   // Runs a head's state through the tokens of a row, and a copy of it through those of its draft.
   void RunDelta(const DeltaStep& step, int row, int head, int thread);
-  // Does all that for the step's tokens and heads. `products` begins with what the convolution reads,
-  // `mixed` takes what it makes, and the layer's output behind the queries and keys.
+  // Does all that for the step's tokens and heads. `products` begins with what the convolution
+  // reads, `mixed` takes what it makes, and the layer's output behind the queries and keys.
   void AdvanceDelta(int32_t layer, const GatedDeltaSpec& spec, const CpuActivation& products,
                     const CpuActivation& factors, const CpuActivation& mixed);
   void KeepDraftedDelta(int32_t layer, const GatedDeltaSpec& spec, const CpuActivation& products,

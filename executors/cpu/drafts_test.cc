@@ -41,7 +41,10 @@ std::vector<SamplingParams> Samplings() {
        .presence_penalty = 0.7f,
        .seed = 3,
        .top_logprobs = 1},
-      {.temperature = 1, .seed = 4, .top_logprobs = 0, .banned_tokens = banned,
+      {.temperature = 1,
+       .seed = 4,
+       .top_logprobs = 0,
+       .banned_tokens = banned,
        .banned_before = kPrompt + 30},
   };
 }
@@ -60,8 +63,8 @@ std::vector<SequenceOutput> FirstTokens(const ExecutorDriver& driver,
 std::vector<SlotId> AddAll(ExecutorDriver& driver) {
   std::vector<SlotId> slots;
   for (const SamplingParams& sampling : Samplings()) {
-    slots.push_back(driver.Add(
-        Prompt(kPrompt, static_cast<int>(slots.size()), kTwinVocabulary), sampling));
+    slots.push_back(
+        driver.Add(Prompt(kPrompt, static_cast<int>(slots.size()), kTwinVocabulary), sampling));
   }
   return slots;
 }
@@ -77,8 +80,8 @@ std::vector<SequenceOutput> Plain(Executor& executor) {
 std::vector<SequenceOutput> WithDrafts(Executor& executor, int32_t most, int percent,
                                        const std::vector<SequenceOutput>& plain,
                                        bool release = false) {
-  most = std::min(most, executor.info().max_step_draft_tokens /
-                            static_cast<int32_t>(Samplings().size()));
+  most = std::min(most,
+                  executor.info().max_step_draft_tokens / static_cast<int32_t>(Samplings().size()));
   ExecutorDriver driver(executor);
   if (release) driver.ReleaseBehindWindows();
   const std::vector<SlotId> slots = AddAll(driver);

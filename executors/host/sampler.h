@@ -19,11 +19,11 @@ namespace millrace {
 
 struct SampleRequest {
   const SamplingParams* params;
-  int32_t position;                     // of the token to sample or score
-  std::optional<Token> target;          // if set, the token to score
-  const TokenCounts* counts = nullptr;  // of the tokens before `position`; set if params penalize
+  int32_t position;                      // of the token to sample or score
+  std::optional<Token> target;           // if set, the token to score
+  const TokenCounts* counts = nullptr;   // of the tokens before `position`; set if params penalize
   absl::Span<const Token> drafted = {};  // the last tokens before `position`, beside those counted
-  const SampleMask* mask = nullptr;     // if set, the tokens that may be sampled
+  const SampleMask* mask = nullptr;      // if set, the tokens that may be sampled
 };
 
 // Computes Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).

@@ -27,8 +27,7 @@ void Slots::Append(const StepPlan& plan, const StepRow& row, Slot& slot) const {
 namespace {
 
 // Returns the tokens of the draft up to this input token of the row, of its `given` ones the last.
-absl::Span<const Token> Drafted(const StepRow& row, int32_t offset,
-                                absl::Span<const Token> given) {
+absl::Span<const Token> Drafted(const StepRow& row, int32_t offset, absl::Span<const Token> given) {
   const int32_t drafted = std::max(offset - (row.num_tokens - 1 - row.num_draft), 0);
   return given.last(row.num_draft).first(drafted);
 }

@@ -21,8 +21,8 @@ struct CpuStepInput : StepInput {
     // By group of the state; of a group of slots, empty.
     absl::Span<const std::vector<BlockId>> block_tables;
     SlotId slot = 0;  // where the states of recurrent layers lie
-    // The last tokens, which are guesses: states of recurrent layers stay those of the tokens before
-    // them (HostModel::AcceptDrafts).
+    // The last tokens, which are guesses: states of recurrent layers stay those of the tokens
+    // before them (HostModel::AcceptDrafts).
     int num_draft = 0;
   };
   std::vector<Row> rows;
