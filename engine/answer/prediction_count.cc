@@ -1,14 +1,15 @@
 #include "engine/answer/prediction_count.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace {
 
 PredictionCount::PredictionCount(std::shared_ptr<const SuffixAutomaton> prediction,
                                  int32_t min_match)
-    : text_(FollowedText::FromItsBeginning(prediction)),
-      size_(static_cast<int32_t>(prediction->text().size())),
-      min_match_(min_match) {}
+    : size_(static_cast<int32_t>(prediction->text().size())),
+      min_match_(min_match),
+      text_(FollowedText::FromItsBeginning(std::move(prediction))) {}
 
 void PredictionCount::Add(Token token) {
   text_.Append(token);

@@ -25,9 +25,9 @@ class PredictionCount {
   PredictedTokens tokens() const;
 
  private:
-  FollowedText text_;
   int32_t size_;  // of the prediction
   int32_t min_match_;
+  FollowedText text_;
   int32_t accepted_ = 0;
   int32_t uncounted_ = 0;  // the answer's last tokens that are not in accepted_
 };
