@@ -27,9 +27,14 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }
 
 absl::Status WriteFile(const std::string& path, std::string_view text) {
+  return WriteFileInParts(path, 1, [text](uint64_t) { return std::string(text); });
+}
+
+absl::Status WriteFileInParts(const std::string& path, uint64_t count,
+                              const std::function<std::string(uint64_t)>& part) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   if (!file) return Error("open", path);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  for (uint64_t i = 0; i < count && file; ++i) file << part(i);
   file.close();
   return file ? absl::OkStatus() : Error("write", path);
 }

@@ -192,8 +192,9 @@ absl::StatusOr<RunResult> LoadRunner::Run(const Options& options) const {
   MILLRACE_ASSIGN_OR_RETURN(Workload workload, Workload::Make(options, *trace_, sessions_));
   workload.set_scale(scale_);
   if (!options.save_trace.empty()) {
-    MILLRACE_RETURN_IF_ERROR(WriteFile(
-        options.save_trace, workload.GeneratedTrace(static_cast<uint64_t>(options.num_prompts))));
+    MILLRACE_RETURN_IF_ERROR(
+        WriteFileInParts(options.save_trace, static_cast<uint64_t>(options.num_prompts),
+                         [&](uint64_t index) { return workload.GeneratedTrace(index); }));
   }
   if (!options.replays()) return RunWith(options, workload, !options.quiet);
   const PromptSources before = CountPromptSources();

@@ -97,8 +97,8 @@ class Workload {
   // Returns how the session goes on after the answer to its last request, whose prompt had so many
   // tokens: once, or once for each branch, or not at all.
   std::vector<Continuation> GoOn(Session session, ReplayAnswer answer, int64_t prompt_tokens) const;
-  // Returns the synthetic sessions with the first `count` indices as a trace.
-  std::string GeneratedTrace(uint64_t count) const;
+  // Returns the synthetic session of that index as lines of a trace.
+  std::string GeneratedTrace(uint64_t index) const;
 
  private:
   explicit Workload(const Options& options) : options_(options) {}
