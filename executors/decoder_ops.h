@@ -89,7 +89,8 @@ struct Addend {
   float factor = 1;
 };
 
-// A mixture's weights. All but `down` and `shared->down` read the layer's input.
+// A mixture's weights. All but `down` and `shared->down` read the layer's input. Where its function
+// has no gate, `gate_up` are plain linears (CoreOps::GatedLinear).
 struct MixtureWeights {
   struct Shared {
     LinearId gate_up;

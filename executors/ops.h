@@ -224,7 +224,8 @@ class CoreOps {
   // ops.
   virtual void BeginStep(const StepInput& input) = 0;
 
-  // Returns f(x * Wgate^T, x * Wup^T), [tokens, size].
+  // Returns f(x * Wgate^T, x * Wup^T), [tokens, size]. Where f has no gate, it is f(x * W^T + bias)
+  // of a weight that was placed as a linear.
   virtual LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                                   Consumers consumers) = 0;
 

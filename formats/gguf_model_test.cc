@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -143,7 +144,7 @@ TEST(GgufModelTest, RefusesShortConvolutionsByTheKey) {
   EXPECT_THAT(with({0, 2, 0}, 3), HasSubstr("tensor blk.0.attn_norm.weight: is missing"));
   EXPECT_THAT(with({0, 2}, 3), HasSubstr("attention.head_count_kv: is an array of 2 numbers"));
   EXPECT_THAT(with({0, 2, 1}, 3), HasSubstr("head_count_kv: layers have 1 and 2 heads"));
-  EXPECT_THAT(with({0, 2, -1}, 3), HasSubstr("head_count_kv: layers have -1 and 2 heads"));
+  EXPECT_THAT(with({0, 2, -1}, 3), HasSubstr("head_count_kv: -1 is outside of 0 to "));
   EXPECT_THAT(with({0, 0, 0}, 3), HasSubstr("head_count_kv: the most is 0"));
   EXPECT_THAT(with({0, 3, 0}, 3), HasSubstr("head_count_kv: 3 does not divide the 4 heads"));
   EXPECT_THAT(with({0, 2, 0}, 1), HasSubstr("shortconv.l_cache"));
@@ -178,6 +179,47 @@ TEST(GgufModelTest, RefusesMamba2ByTheKey) {
   EXPECT_THAT(with("ssm.time_step_rank", 0), HasSubstr("ssm.time_step_rank"));
   EXPECT_THAT(with("expert_count", 4), HasSubstr("expert_used_count"));
   EXPECT_THAT(with("attention.sliding_window", 8), HasSubstr("attention.sliding_window: 8"));
+}
+
+TEST(GgufModelTest, ReadsWhichPartALayerIs) {
+  const auto with = [](const std::vector<int32_t>& heads, const std::vector<int32_t>& sizes,
+                       uint32_t further, uint32_t latent = 0) {
+    const std::map<std::string, uint32_t> keys = {{"block_count", 4},
+                                                  {"context_length", 256},
+                                                  {"embedding_length", 64},
+                                                  {"attention.head_count", 4},
+                                                  {"ssm.conv_kernel", 4},
+                                                  {"ssm.state_size", 32},
+                                                  {"ssm.group_count", 2},
+                                                  {"ssm.time_step_rank", 4},
+                                                  {"ssm.inner_size", 128},
+                                                  {"expert_count", 4},
+                                                  {"expert_used_count", 2},
+                                                  {"expert_feed_forward_length", 32},
+                                                  {"moe_latent_size", latent},
+                                                  {"expert_shared_feed_forward_length", 48},
+                                                  {"nextn_predict_layers", further}};
+    GgufWriter writer;
+    writer.String("general.architecture", "nemotron_h_moe")
+        .Float32("nemotron_h_moe.attention.layer_norm_rms_epsilon", 1e-5f)
+        .Int32s("nemotron_h_moe.attention.head_count_kv", heads)
+        .Int32s("nemotron_h_moe.feed_forward_length", sizes)
+        .Tensor("token_embd.weight", TensorType::kF32, {8, 64}, std::vector<float>(512));
+    for (const auto& [key, value] : keys) writer.Uint32("nemotron_h_moe." + key, value);
+    return ErrorOf(Read(writer));
+  };
+  // All is well up to the tensors, of which there are none.
+  EXPECT_THAT(with({0, 0, 2, 0}, {0, 32, 0, 32}, 0),
+              HasSubstr("tensor blk.0.attn_norm.weight: is missing"));
+  // A layer that predicts further tokens has both parts.
+  EXPECT_THAT(with({0, 2, 0, 2}, {0, 0, 32, 32}, 1),
+              HasSubstr("tensor blk.0.attn_norm.weight: is missing"));
+  EXPECT_THAT(with({0, 0, 0, 2}, {0, 32, 32, 32}, 1),
+              HasSubstr("head_count_kv: no layer has attention alone"));
+  EXPECT_THAT(with({0, 0, 2, 0}, {0, 32, 0}, 0), HasSubstr("is an array of 3 numbers"));
+  EXPECT_THAT(with({0, 0, 2, 0}, {0, 32, 0, -1}, 0), HasSubstr("feed_forward_length: -1 is "));
+  EXPECT_THAT(with({0, 0, 2, 0}, {0, 32, 0, 32}, 4), HasSubstr("nextn_predict_layers"));
+  EXPECT_THAT(with({0, 0, 2, 0}, {0, 32, 0, 32}, 0, 8), HasSubstr("moe_latent_size: 8 is not"));
 }
 
 TEST(GgufModelTest, RefusesByNameWhatWouldChangeTheMaths) {

@@ -115,7 +115,7 @@ def gguf_files():
     experts.update({"blk.0.ffn_gate_inp.weight": [8, 2], "blk.0.ffn_gate_exps.weight": [8, 8, 2], "blk.0.ffn_up_exps.weight": [8, 8, 2],
                     "blk.0.ffn_down_exps.weight": [8, 8, 2]})
     yield gguf({**decoder("llama", expert_count=2, expert_used_count=1), **gpt2}, experts)
-    for architecture in ["gemma3", "gpt-oss", "qwen3moe", "phi3", "granite", "glm4moe", "qwen35", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "bert"]:
+    for architecture in ["gemma3", "gpt-oss", "qwen3moe", "phi3", "granite", "glm4moe", "qwen35", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "nemotron_h", "bert"]:
         yield gguf({**decoder(architecture), **gpt2}, tensors)
     yield gguf({"general.architecture": "llama", "general.alignment": 64}, {"a": [32, 2], "b": [1]})
     split = [{"split.no": i, "split.count": 2, "split.tensors.count": len(tensors)} for i in range(2)]

@@ -160,7 +160,7 @@ class StatesServedTest : public testing::TestWithParam<const char*> {
 
 // States with a matrix for each head, and those of a few inputs alone.
 INSTANTIATE_TEST_SUITE_P(Twins, StatesServedTest,
-                         testing::Values("qwen3_5", "lfm2", "granitehybrid"),
+                         testing::Values("qwen3_5", "lfm2", "granitehybrid", "nemotron_h_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Prompts of 20 to 160 tokens, of which every third begins as the one before it, with two choices

@@ -126,7 +126,7 @@ std::unique_ptr<CpuLinearInput> CpuOps::GateExperts(const MixtureWeights& weight
     gated->forms.emplace_back(step_memory_, form, step_memory_.rows, static_cast<int>(down.columns),
                               chosen);
   }
-  const int groups = static_cast<int>(weights_.Matrix(weights.gate_up).tiles / kGateTiles);
+  const int groups = GateGroups(weights_.Matrix(weights.gate_up), function);
   pool_.ParallelFor(static_cast<int>(routes_.panels.size()) * groups, [&](int task, int thread) {
     const Panel& panel = routes_.panels[task / groups];
     GateGroup(weights_.Expert(weights.gate_up, panel.expert), task % groups, in,

@@ -18,7 +18,7 @@ FaultPoint small_arena("cpu.small_arena");  // a step has half the memory that i
 constexpr size_t kChunkBytes = 12 << 10;
 // The most tokens at a time in a chunk of a gated linear: what their outputs take stays close.
 constexpr int kGateTokens = 32;
-constexpr int kGateOutputs = kBlock;  // of kGateTiles tiles
+constexpr int kGateOutputs = kBlock;  // of GateTiles tiles
 // Positions whose logits exist at the same time.
 constexpr int kLogitRows = 64;
 
@@ -27,6 +27,10 @@ int Pieces(int64_t whole, int64_t piece) { return static_cast<int>((whole + piec
 size_t ScoreStride(int max_length) { return RoundUp(max_length, 64); }
 
 }  // namespace
+
+int CpuOps::GateGroups(const TiledMatrix& matrix, GateFunction function) {
+  return Pieces(matrix.tiles, GateTiles(function));
+}
 
 CpuOps::CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weights,
                const KvArena& kv)
@@ -299,7 +303,7 @@ LinearInput CpuOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunct
   const int rows = in[matrix.inputs[0]].rows();
   auto input = TakeInput(consumers, weights_.Matrix(consumers.front()).columns);
   const int panels = Pieces(rows, kPanelTokens);
-  const int groups = static_cast<int>(matrix.tiles / kGateTiles);
+  const int groups = GateGroups(matrix, f);
   pool_.ParallelFor(panels * groups, [&](int task, int thread) {
     const int begin = task / groups * kPanelTokens;
     GateGroup(weight, task % groups, in, {begin, std::min(begin + kPanelTokens, rows)}, f,
@@ -314,7 +318,8 @@ void CpuOps::GateGroup(LinearId weight, int group, const Inputs& x, Range rows,
   const std::vector<float>& bias = weights_.Bias(weight);
   const auto gate = kernels_.gates[static_cast<int>(function)];
   float* const gates = scratch_[thread].gate.data();
-  constexpr int kStride = kGateTiles * kTileRows;
+  const int tiles = GateTiles(function);
+  const int stride = tiles * kTileRows;
   // Pieces are as equal as they can be: a pass over the weights for one row costs that of several.
   int pieces = Pieces(rows.end - rows.begin, kGateTokens);
   for (int first = static_cast<int>(rows.begin), count; pieces > 0; --pieces, first += count) {
@@ -325,21 +330,25 @@ void CpuOps::GateGroup(LinearId weight, int group, const Inputs& x, Range rows,
                   .x_stride = 0,
                   .rows = count,
                   .out = nullptr,
-                  .out_stride = kStride,
+                  .out_stride = static_cast<size_t>(stride),
                   .add = !bias.empty()};
-    for (int i = 0; !bias.empty() && i < tile.rows; ++i) {
-      std::copy_n(bias.begin() + group * kStride, kStride, gates + i * kStride);
+    const int64_t begin = int64_t{group} * tiles;
+    const int64_t end = std::min(begin + tiles, matrix.tiles);
+    if (tile.add || end < begin + tiles) std::fill_n(gates, tile.rows * stride, 0.0f);
+    for (int i = 0; tile.add && i < tile.rows; ++i) {
+      const int64_t last = std::min<int64_t>(end * kTileRows, std::ssize(bias));
+      std::copy(bias.begin() + begin * kTileRows, bias.begin() + last, gates + i * stride);
     }
-    for (int i = 0; i < kGateTiles; ++i) {
-      const CpuActivation& form = x[matrix.Format(group * kGateTiles + i)];
+    for (int64_t i = begin; i < end; ++i) {
+      const CpuActivation& form = x[matrix.Format(i)];
       tile.x = form.Row(first);
       tile.x_stride = form.row_bytes();
-      tile.out = gates + i * kTileRows;
-      matrix.Multiply(group * kGateTiles + i, tile);
+      tile.out = gates + (i - begin) * kTileRows;
+      matrix.Multiply(i, tile);
     }
     for (const CpuActivation& out : outs) {
       for (int i = 0; i < tile.rows; ++i) {
-        gate(gates + i * kStride, out.form(), out.At(first + i, group * kGateOutputs));
+        gate(gates + i * stride, out.form(), out.At(first + i, group * kGateOutputs));
       }
     }
   }

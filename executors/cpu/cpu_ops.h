@@ -35,8 +35,11 @@ struct OpsMemory {
 // Tokens that one chunk of a linear works on: their activations stay in a core's cache while the
 // chunk's weights pass by, and large steps have chunks enough for every thread.
 inline constexpr int kPanelTokens = 128;
-// The tiles of a chunk of a gated linear, of gate and up in turns.
+// The tiles of a chunk of a gated linear: of gate and up in turns, or half as many of up alone.
 inline constexpr int kGateTiles = 4;
+inline int GateTiles(GateFunction function) {
+  return HasGate(function) ? kGateTiles : kGateTiles / 2;
+}
 
 class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public RecurrentOps {
  public:
@@ -235,8 +238,10 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   void OrderRow(const TiledMatrix& matrix, int row, int thread, const Inputs& x);
   // Adds what `addend` makes of y, whose values it may change, to the residual.
   void AddToResidual(const Addend& addend, const CpuActivation& y, Residual& residual);
-  // Computes the outputs of tiles [group * kGateTiles, (group + 1) * kGateTiles) of a gated linear
-  // for some rows of x, in all forms of `outs`.
+  // Returns the groups of a gated linear's tiles; the last may lack some where there is no gate.
+  static int GateGroups(const TiledMatrix& matrix, GateFunction function);
+  // Computes the outputs of the tiles from group * GateTiles(function) on, as many, of a gated
+  // linear for some rows of x, in all forms of `outs`.
   void GateGroup(LinearId weight, int group, const Inputs& x, Range rows, GateFunction function,
                  absl::Span<const CpuActivation> outs, int thread);
   // Computes the outputs of some tiles for some rows of x; `out` is for the first of those rows.

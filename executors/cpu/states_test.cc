@@ -56,7 +56,8 @@ class StatesOfAllKindsTest : public StatesTest, public testing::WithParamInterfa
 };
 INSTANTIATE_TEST_SUITE_P(Twins, StatesOfAllKindsTest,
                          testing::Values("qwen3_5", "qwen3_next", "lfm2", "lfm2_biased", "lfm2moe",
-                                         "granitehybrid", "granitehybrid_biased"),
+                                         "granitehybrid", "granitehybrid_biased", "nemotron_h",
+                                         "nemotron_h_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(StatesOfAllKindsTest, CrowdsAndCutsChangeNothing) {
@@ -81,6 +82,21 @@ TEST_P(StatesOfAllKindsTest, ThreadsChangeNothing) {
   CpuSpec device = Device();
   device.threads = 1;
   EXPECT_EQ(StatesAlone(*Load(device)), outputs);
+}
+
+// Ranks have numbers of their own, which depend on how many there are alone.
+TEST_P(StatesOfAllKindsTest, CrowdsAndCutsChangeNothingOnRanks) {
+  const bool mixture = FamilyTwinOf(GetParam()).config.contains("num_experts_per_tok");
+  for (const int ranks : {2, 4}) {
+    for (const bool expert_parallel : {false, true}) {
+      if (expert_parallel && !mixture) continue;
+      CpuSpec device = Device();
+      device.tensor_parallel_size = ranks;
+      device.expert_parallel = expert_parallel;
+      const std::vector<SequenceOutput> alone = StatesAlone(*Load(device));
+      EXPECT_EQ(StatesInACrowd(*Load(device), 64), alone) << ranks << expert_parallel;
+    }
+  }
 }
 
 TEST_F(StatesTest, ASlotWithoutItsStateIsRefused) {

@@ -16,7 +16,7 @@ namespace {
 
 // Returns the layer's softmax attention, or null.
 const SoftmaxMixer* SoftmaxOf(const DecoderLayer& layer) {
-  return std::get_if<SoftmaxMixer>(&layer.mixer.kind);
+  return layer.mixer.has_value() ? std::get_if<SoftmaxMixer>(&layer.mixer->kind) : nullptr;
 }
 
 // Return the heads of a mixer that have a state.
@@ -45,8 +45,12 @@ struct Decoder : Model {
   std::vector<int32_t> layer_state_heads() const override {
     std::vector<int32_t> heads;
     for (const DecoderLayer& layer : layers) {
-      heads.push_back(
-          std::visit([](const auto& mixer) { return StateHeads(mixer.spec); }, layer.mixer.kind));
+      int32_t count = 0;
+      if (layer.mixer.has_value()) {
+        count =
+            std::visit([](const auto& mixer) { return StateHeads(mixer.spec); }, layer.mixer->kind);
+      }
+      heads.push_back(count);
     }
     return heads;
   }
@@ -54,15 +58,12 @@ struct Decoder : Model {
   void Forward(DecoderOps& ops, const StepInput& input) const override {
     ops.BeginStep(input);
     Residual residual = ops.Embed(ends.embedding, ends.embedding_factor);
-    const NextInput first = layers[0].mixer.input();
+    const NextInput first = layers[0].input();
     LinearInput x = ops.Norm(first.norm, residual, first.readers);
     for (size_t i = 0; i < layers.size(); ++i) {
-      const DecoderLayer& layer = layers[i];
-      const int32_t index = static_cast<int32_t>(i);
-      x = layer.mixer.Run(ops, index, std::move(x), residual, layer.feed_forward.input());
       const bool last = i + 1 == layers.size();
-      x = layer.feed_forward.Run(ops, index, std::move(x), residual,
-                                 last ? AfterLayers() : layers[i + 1].mixer.input());
+      x = layers[i].Run(ops, static_cast<int32_t>(i), std::move(x), residual,
+                        last ? AfterLayers() : layers[i + 1].input());
     }
     if (pooler.has_value()) {
       return ops.PoolNormed(ends.output_norm, residual, pooler->pooling, pooler->normalize);
@@ -89,8 +90,29 @@ absl::Status CheckLayer(const LayerConfig& layer, int index) {
   }
   if (std::holds_alternative<GeluFeedForward>(layer.feed_forward)) {
     return absl::UnimplementedError(StrCat("layer ", index,
-                                           "'s feed-forward network has no gate; allowed in "
-                                           "decoders: gated ones, and mixtures of them"));
+                                           "'s feed-forward network is GELU without a gate; "
+                                           "allowed in decoders: gated ones, squared ReLU, and "
+                                           "mixtures of them"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadNorms(const LayerConfig& described, int index, PartLoader& parts,
+                       DecoderLayer* layer) {
+  auto& [mixer, feed_forward] = *layer;
+  if (NormsInput(described.norms)) {
+    std::optional<NormId>& first = mixer.has_value() ? mixer->norm : feed_forward->norm;
+    MILLRACE_ASSIGN_OR_RETURN(first, parts.Norm(index, "attn_norm"));
+    if (mixer.has_value() && feed_forward.has_value()) {
+      MILLRACE_ASSIGN_OR_RETURN(feed_forward->norm, parts.Norm(index, "ffn_norm"));
+    }
+  }
+  if (!NormsOutput(described.norms)) return absl::OkStatus();
+  if (mixer.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(mixer->addend.norm, parts.Norm(index, "post_attention_norm"));
+  }
+  if (feed_forward.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(feed_forward->addend.norm, parts.Norm(index, "post_ffw_norm"));
   }
   return absl::OkStatus();
 }
@@ -108,19 +130,16 @@ absl::StatusOr<std::unique_ptr<Model>> LoadDecoder(const ModelConfig& config, in
     const LayerConfig& described = config.layers[i];
     MILLRACE_RETURN_IF_ERROR(CheckLayer(described, i));
     DecoderLayer& layer = model->layers.emplace_back();
-    LayerPart<Mixer>& mixer = layer.mixer;
-    LayerPart<FeedForward>& feed_forward = layer.feed_forward;
-    mixer.addend = feed_forward.addend = addend;
-    MILLRACE_ASSIGN_OR_RETURN(mixer.kind, parts.LayerMixer(i, max_model_len));
-    MILLRACE_ASSIGN_OR_RETURN(feed_forward.kind, parts.LayerFeedForward(i));
-    if (NormsInput(described.norms)) {
-      MILLRACE_ASSIGN_OR_RETURN(mixer.norm, parts.Norm(i, "attn_norm"));
-      MILLRACE_ASSIGN_OR_RETURN(feed_forward.norm, parts.Norm(i, "ffn_norm"));
+    if (described.has_mixer()) {
+      MILLRACE_ASSIGN_OR_RETURN(Mixer kind, parts.LayerMixer(i, max_model_len));
+      layer.mixer = LayerPart<Mixer>{.norm = {}, .kind = std::move(kind), .addend = addend};
     }
-    if (NormsOutput(described.norms)) {
-      MILLRACE_ASSIGN_OR_RETURN(mixer.addend.norm, parts.Norm(i, "post_attention_norm"));
-      MILLRACE_ASSIGN_OR_RETURN(feed_forward.addend.norm, parts.Norm(i, "post_ffw_norm"));
+    if (described.has_feed_forward()) {
+      MILLRACE_ASSIGN_OR_RETURN(FeedForward kind, parts.LayerFeedForward(i));
+      layer.feed_forward =
+          LayerPart<FeedForward>{.norm = {}, .kind = std::move(kind), .addend = addend};
     }
+    MILLRACE_RETURN_IF_ERROR(LoadNorms(described, i, parts, &layer));
   }
   return model;
 }

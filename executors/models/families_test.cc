@@ -161,7 +161,19 @@ TEST(FamilyTwinsTest, EveryNumberIsChanged) {
                                         "mamba_expand",
                                         "mamba_conv_bias",
                                         "mamba_proj_bias",
-                                        "swiglu_limit",  // others are refused
+                                        "mamba_num_heads",
+                                        "mamba_head_dim",
+                                        "n_groups",
+                                        "ssm_state_size",
+                                        "conv_kernel",
+                                        "use_conv_bias",
+                                        "use_bias",
+                                        "time_step_min",  // transformers' alone
+                                        "hybrid_override_pattern",
+                                        "layers_block_type",
+                                        "moe_shared_expert_intermediate_size",
+                                        "mlp_hidden_act",  // others are refused
+                                        "swiglu_limit",    // others are refused
                                         "quantization_config.quant_method",
                                         "quantization_config.modules_to_not_convert",
                                         "rope_scaling.type",

@@ -68,4 +68,14 @@ LinearInput MixtureNetwork::Run(DecoderOps& ops, int32_t layer, LinearInput x, c
   return mixtures->Mixture(weights, spec, x, addend, residual, next.norm, next.readers);
 }
 
+LinearInput DecoderLayer::Run(DecoderOps& ops, int32_t layer, LinearInput x, Residual& residual,
+                              const NextInput& next) const {
+  if (mixer.has_value()) {
+    x = mixer->Run(ops, layer, std::move(x), residual,
+                   feed_forward.has_value() ? feed_forward->input() : next);
+  }
+  if (!feed_forward.has_value()) return x;
+  return feed_forward->Run(ops, layer, std::move(x), residual, next);
+}
+
 }  // namespace millrace

@@ -1,5 +1,6 @@
 // The layers of decoders. A layer is a mixer (softmax attention, a gated delta rule, a short
-// convolution or Mamba-2) and a feed-forward network, each of one of several kinds. A kind says
+// convolution or Mamba-2) and a feed-forward network, each of one of several kinds, or only one of
+// the two. A kind says
 // which linears read its input, so that whatever precedes it makes the input in the forms that
 // these want, and computes itself by ops; nothing outside it asks which kind it is.
 #ifndef MILLRACE_EXECUTORS_MODELS_LAYER_H_
@@ -76,7 +77,7 @@ struct Mamba2Mixer {
                   Residual& residual, const NextInput& next) const;
 };
 
-// A feed-forward network with a gate.
+// A feed-forward network that is no mixture, with a gate unless its function has none.
 struct GatedNetwork {
   LinearId gate_up{};
   LinearId down{};
@@ -119,9 +120,14 @@ struct LayerPart {
   }
 };
 
+// At least one of the parts is there.
 struct DecoderLayer {
-  LayerPart<Mixer> mixer;
-  LayerPart<FeedForward> feed_forward;
+  std::optional<LayerPart<Mixer>> mixer;
+  std::optional<LayerPart<FeedForward>> feed_forward;
+
+  NextInput input() const { return mixer.has_value() ? mixer->input() : feed_forward->input(); }
+  LinearInput Run(DecoderOps& ops, int32_t layer, LinearInput x, Residual& residual,
+                  const NextInput& next) const;
 };
 
 }  // namespace millrace

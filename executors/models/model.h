@@ -20,7 +20,7 @@ class Model {
   virtual int32_t heads() const = 0;
   virtual int32_t kv_heads() const = 0;
   // Returns the heads of each layer's state on this rank: the kv heads of its pages, the value
-  // heads of a gated delta rule, or the channels of a short convolution.
+  // heads of a gated delta rule, the channels of a short convolution, or 0 without a mixer.
   virtual std::vector<int32_t> layer_state_heads() const = 0;
 
   // Computes one step, from the input's tokens to its samples.

@@ -272,7 +272,8 @@ ModelState StateOf(const ModelConfig& config, absl::Span<const int32_t> heads,
             [&](const ShortConvolution& convolution) {
               place_slots(ShortConvolutionBytes(convolution.width, count));
             },
-            [&](const Mamba2& mixer) { place_slots(Mamba2State(OfRank(mixer, count)).bytes()); }},
+            [&](const Mamba2& mixer) { place_slots(Mamba2State(OfRank(mixer, count)).bytes()); },
+            [&](const Absent&) { state.placements.push_back({.group = kNoGroup}); }},
         config.layers[i].attention);
   }
   for (const auto& [length, pages_of_group] : groups) state.layout.groups.push_back(pages_of_group);
@@ -293,7 +294,8 @@ ModelState StateOf(const ModelConfig& config, RankSpec rank, const PageSpec& pag
       },
       [&](const Mamba2& mixer) {
         return DivideHeads(mixer.heads, mixer.groups, 1, 1, rank).q.size;
-      }};
+      },
+      [](const Absent&) { return int64_t{0}; }};
   std::vector<int32_t> heads;
   for (const LayerConfig& layer : config.layers) {
     heads.push_back(static_cast<int32_t>(std::visit(heads_of, layer.attention)));

@@ -91,6 +91,9 @@ inline int64_t ShortConvolutionBytes(int32_t width, int64_t channels) {
   return static_cast<int64_t>(sizeof(float)) * (width - 1) * channels;
 }
 
+// The group of a layer without a mixer, which has no state.
+inline constexpr int32_t kNoGroup = -1;
+
 struct ModelState {
   StateLayout layout;
   std::vector<LayerPlacement> placements;  // by layer

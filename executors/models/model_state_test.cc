@@ -1,6 +1,8 @@
 #include "executors/models/model_state.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string_view>
 
 #include "gtest/gtest.h"
 
@@ -109,6 +111,24 @@ TEST(ModelStateTest, Mamba2KeepsInputsAndAStateForEachHead) {
   const ModelState of_rank = StateOf(config, {.rank = 3, .size = 4}, Halves(32768));
   EXPECT_EQ(std::get<SlotState>(of_rank.layout.groups[1]).bytes,
             36 * 4 * (3 * (16 * 64 + 2 * 128) + 16 * 64 * 128));
+}
+
+// Nemotron-3-Nano's: of 52 layers 23 are Mamba-2 mixers, six have pages, and 23 are mixtures alone.
+TEST(ModelStateTest, ALayerWithoutAMixerHasNoState) {
+  constexpr std::string_view kPattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
+  ModelConfig config = Config(static_cast<int>(kPattern.size()), 3, 0, 32, 2, 128);
+  const Mamba2 mixer{.heads = 64, .head_size = 64, .groups = 8, .state_size = 128, .width = 4};
+  for (size_t i = 0; i < kPattern.size(); ++i) {
+    if (kPattern[i] == 'M') config.layers[i].attention = mixer;
+    if (kPattern[i] == 'E') config.layers[i].attention = Absent();
+  }
+  const ModelState state = StateOf(config, RankSpec(), Halves(262144));
+  ASSERT_EQ(state.layout.num_groups(), 2);
+  EXPECT_EQ(state.layout.Paged(0)->block_bytes, 6 * 2 * 2 * 16 * 2 * 128);
+  constexpr int64_t kLayer = 4 * (3 * (64 * 64 + 2 * 8 * 128) + 64 * 64 * 128);
+  EXPECT_EQ(std::get<SlotState>(state.layout.groups[1]).bytes, 23 * kLayer);
+  EXPECT_EQ(state.placements[1].group, kNoGroup);
+  EXPECT_EQ(state.placements[2].offset, kLayer);
 }
 
 TEST(ModelStateTest, ADeviceThatReleasesNothingHasOneGroup) {

@@ -99,7 +99,10 @@ absl::StatusOr<Mixer> PartLoader::LayerMixer(int layer, int max_model_len) {
                                [&](const ShortConvolution& convolution) {
                                  return Convolution(layer, convolution);
                                },
-                               [&](const Mamba2& mixer) { return StateSpace(layer, mixer); }},
+                               [&](const Mamba2& mixer) { return StateSpace(layer, mixer); },
+                               [](const Absent&) -> absl::StatusOr<Mixer> {
+                                 return absl::InternalError("the layer has no mixer");
+                               }},
                     config_.layers[layer].attention);
 }
 
@@ -251,14 +254,20 @@ absl::StatusOr<Mixer> PartLoader::StateSpace(int layer, const Mamba2& config) {
   return mixer;
 }
 
-absl::StatusOr<GatedNetwork> PartLoader::Gated(int layer, int size, bool fused,
+absl::StatusOr<GatedNetwork> PartLoader::Gated(int layer, const GatedFeedForward& ffn,
                                                const char* suffix) {
-  GatedNetwork network;
+  GatedNetwork network{.function = ffn.function};
+  const bool has_gate = HasGate(ffn.function);
   std::vector<std::string> gate_up = {Weight(layer, StrCat("ffn_up", suffix))};
-  if (!fused) gate_up.insert(gate_up.begin(), Weight(layer, StrCat("ffn_gate", suffix)));
+  if (has_gate && !ffn.fused_gate_up) {
+    gate_up.insert(gate_up.begin(), Weight(layer, StrCat("ffn_gate", suffix)));
+  }
   const std::string down = Weight(layer, StrCat("ffn_down", suffix));
-  MILLRACE_ASSIGN_OR_RETURN(const Share share, ShareFeedForward(placer_, size, gate_up, down));
-  MILLRACE_ASSIGN_OR_RETURN(network.gate_up, placer_.GatedLinear(gate_up, share));
+  MILLRACE_ASSIGN_OR_RETURN(const Share share, ShareFeedForward(placer_, ffn.size, gate_up, down));
+  MILLRACE_ASSIGN_OR_RETURN(
+      network.gate_up, has_gate
+                           ? placer_.GatedLinear(gate_up, share)
+                           : placer_.Linear(gate_up, {.rows = {share}, .columns = std::nullopt}));
   MILLRACE_ASSIGN_OR_RETURN(network.down, placer_.Linear({down}, {.rows = {}, .columns = share}));
   return network;
 }
@@ -271,9 +280,11 @@ absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedF
   if (ffn.shared_gate) router.shared_gate = Weight(layer, "ffn_gate_inp_shexp");
   MILLRACE_ASSIGN_OR_RETURN(weights.router, placer_.Router(router));
   ExpertNames gate_up, down;
+  const bool has_gate = HasGate(ffn.function);
   for (int expert = 0; expert < ffn.router.experts; ++expert) {
-    gate_up.push_back(
-        {Weight(layer, StrCat("ffn_gate.", expert)), Weight(layer, StrCat("ffn_up.", expert))});
+    std::vector<std::string>& names = gate_up.emplace_back();
+    if (has_gate) names.push_back(Weight(layer, StrCat("ffn_gate.", expert)));
+    names.push_back(Weight(layer, StrCat("ffn_up.", expert)));
     down.push_back({Weight(layer, StrCat("ffn_down.", expert))});
   }
   // Ranks hold some of the experts, or a share of each.
@@ -284,12 +295,16 @@ absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedF
   } else {
     MILLRACE_ASSIGN_OR_RETURN(share, ShareFeedForward(placer_, ffn.size, gate_up[0], down[0][0]));
   }
-  MILLRACE_ASSIGN_OR_RETURN(weights.gate_up, placer_.GatedExperts(gate_up, experts, share));
+  MILLRACE_ASSIGN_OR_RETURN(
+      weights.gate_up,
+      has_gate ? placer_.GatedExperts(gate_up, experts, share)
+               : placer_.Experts(gate_up, experts, {.rows = {share}, .columns = std::nullopt}));
   MILLRACE_ASSIGN_OR_RETURN(weights.down,
                             placer_.Experts(down, experts, {.rows = {}, .columns = share}));
   if (ffn.shared_size == 0) return weights;
-  MILLRACE_ASSIGN_OR_RETURN(const GatedNetwork shared,
-                            Gated(layer, ffn.shared_size, /*fused=*/false, "_shexp"));
+  MILLRACE_ASSIGN_OR_RETURN(
+      const GatedNetwork shared,
+      Gated(layer, {.size = ffn.shared_size, .function = ffn.function}, "_shexp"));
   weights.shared = {.gate_up = shared.gate_up, .down = shared.down, .gated = ffn.shared_gate};
   return weights;
 }
@@ -297,10 +312,7 @@ absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedF
 absl::StatusOr<FeedForward> PartLoader::LayerFeedForward(int layer) {
   const LayerConfig& described = config_.layers[layer];
   if (const auto* ffn = std::get_if<GatedFeedForward>(&described.feed_forward)) {
-    MILLRACE_ASSIGN_OR_RETURN(GatedNetwork network,
-                              Gated(layer, ffn->size, ffn->fused_gate_up, ""));
-    network.function = ffn->function;
-    return network;
+    return Gated(layer, *ffn, "");
   }
   const auto& ffn = std::get<ExpertsFeedForward>(described.feed_forward);
   MILLRACE_ASSIGN_OR_RETURN(const MixtureWeights weights, Experts(layer, ffn));

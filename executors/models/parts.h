@@ -54,7 +54,7 @@ class PartLoader {
   absl::StatusOr<NormId> Norm(int layer, const char* name,
                               const std::optional<Share>& share = std::nullopt,
                               bool counted = true);
-  // Return the layer's parts on this rank, of the kinds that its config says.
+  // Return the layer's parts on this rank, of the kinds that its config says, where it has them.
   absl::StatusOr<Mixer> LayerMixer(int layer, int max_model_len);
   absl::StatusOr<FeedForward> LayerFeedForward(int layer);
   absl::StatusOr<Ends> OutsideLayers();
@@ -64,8 +64,8 @@ class PartLoader {
   absl::StatusOr<Mixer> Delta(int layer, const GatedDelta& delta);
   absl::StatusOr<Mixer> Convolution(int layer, const ShortConvolution& convolution);
   absl::StatusOr<Mixer> StateSpace(int layer, const Mamba2& mixer);
-  // Loads a gated network of `size`, whose tensors' names end in `suffix`.
-  absl::StatusOr<GatedNetwork> Gated(int layer, int size, bool fused, const char* suffix);
+  // Loads a network whose tensors' names end in `suffix`.
+  absl::StatusOr<GatedNetwork> Gated(int layer, const GatedFeedForward& ffn, const char* suffix);
   absl::StatusOr<MixtureWeights> Experts(int layer, const ExpertsFeedForward& ffn);
 
   const ModelConfig& config_;

@@ -29,28 +29,21 @@ void TorchKv::Move(absl::Span<const StateMove> moves) const {
 
 void TorchKv::AddLayer(const LayerConfig& layer, int64_t places, int64_t slots,
                        at::ScalarType dtype) {
+  for (std::vector<at::Tensor>* const tensors : {&keys, &values, &inputs, &states}) {
+    tensors->emplace_back();
+  }
   if (const SoftmaxAttention* const heads = layer.FindSoftmax()) {
-    keys.push_back(at::empty({places, heads->kv_heads, heads->head_size}, dtype));
-    values.push_back(at::empty({places, heads->kv_heads, heads->head_size}, dtype));
-    inputs.emplace_back();
-    states.emplace_back();
-    return;
+    keys.back() = at::empty({places, heads->kv_heads, heads->head_size}, dtype);
+    values.back() = at::empty({places, heads->kv_heads, heads->head_size}, dtype);
+  } else if (const auto* const convolution = std::get_if<ShortConvolution>(&layer.attention)) {
+    inputs.back() = at::empty({slots, convolution->width - 1, convolution->channels});
+  } else if (const auto* const mixer = std::get_if<Mamba2>(&layer.attention)) {
+    inputs.back() = at::empty({slots, mixer->width - 1, mixer->channels()});
+    states.back() = at::empty({slots, mixer->heads, mixer->state_size, mixer->head_size});
+  } else if (const auto* const delta = std::get_if<GatedDelta>(&layer.attention)) {
+    inputs.back() = at::empty({slots, kConvolutionWidth - 1, delta->channels()});
+    states.back() = at::empty({slots, delta->value_heads, delta->key_size, delta->value_size});
   }
-  keys.emplace_back();
-  values.emplace_back();
-  if (const auto* const convolution = std::get_if<ShortConvolution>(&layer.attention)) {
-    inputs.push_back(at::empty({slots, convolution->width - 1, convolution->channels}));
-    states.emplace_back();
-    return;
-  }
-  if (const auto* const mixer = std::get_if<Mamba2>(&layer.attention)) {
-    inputs.push_back(at::empty({slots, mixer->width - 1, mixer->channels()}));
-    states.push_back(at::empty({slots, mixer->heads, mixer->state_size, mixer->head_size}));
-    return;
-  }
-  const auto& delta = std::get<GatedDelta>(layer.attention);
-  inputs.push_back(at::empty({slots, kConvolutionWidth - 1, delta.channels()}));
-  states.push_back(at::empty({slots, delta.value_heads, delta.key_size, delta.value_size}));
 }
 
 absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& device,
@@ -72,8 +65,9 @@ absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& devic
   for (size_t layer = 0; layer < config.layers.size(); ++layer) {
     const int group = state.placements[layer].group;
     kv.groups.push_back(group);
-    const int64_t places = limits->num_blocks[group] * kv.block_size + more_places;
-    kv.AddLayer(config.layers[layer], places, limits->num_places(group), dtype);
+    const bool has_state = group != kNoGroup;
+    const int64_t places = has_state ? limits->num_blocks[group] * kv.block_size + more_places : 0;
+    kv.AddLayer(config.layers[layer], places, has_state ? limits->num_places(group) : 0, dtype);
   }
   return kv;
 }

@@ -26,7 +26,8 @@ struct TorchKv {
   std::vector<at::Tensor> values;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> states;
-  std::vector<int> groups;  // by layer: the group that it is of, whose block tables lead to it
+  std::vector<int> groups;  // by layer: the group that it is of, whose block tables lead to it;
+                            // kNoGroup (executors/models/model_state.h) of one without state
   int num_groups = 1;
 
   // Adds the state of one more layer, of so many places in blocks, or of so many slots.

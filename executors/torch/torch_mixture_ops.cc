@@ -46,6 +46,9 @@ Routes RoutesOf(const RouterConfig& router, const at::Tensor& logits,
 }  // namespace
 
 at::Tensor TorchOps::Gated(LinearId weight, const at::Tensor& x, GateFunction function) const {
+  if (function == GateFunction::kSquaredRelu) {
+    return Product(weight, x).to(at::kFloat).relu().square().to(x.scalar_type());
+  }
   const std::vector<at::Tensor> both = Product(weight, x).chunk(2, -1);
   const at::Tensor gate = both[0].to(at::kFloat);
   const at::Tensor up = both[1].to(at::kFloat);
@@ -58,6 +61,7 @@ at::Tensor TorchOps::Gated(LinearId weight, const at::Tensor& x, GateFunction fu
       case GateFunction::kGelu:
         return at::gelu(gate, "none") * up;
       case GateFunction::kClampedSwish:
+      case GateFunction::kSquaredRelu:  // has no gate
         break;
     }
     const at::Tensor bounded = gate.clamp_max(7.0);

@@ -108,20 +108,24 @@ void AddAttention(const std::string& block, int64_t hidden, const Mamba2& mixer,
   if (mixer.projection_bias) add("ssm_out.bias", {hidden}, TensorRole::kVector);
 }
 
+void AddAttention(const std::string& /*block*/, int64_t /*hidden*/, const Absent& /*mixer*/,
+                  std::vector<ModelTensor>* /*tensors*/) {}
+
 void AddFeedForward(const std::string& block, int64_t hidden, const GatedFeedForward& ffn,
                     std::vector<ModelTensor>* tensors) {
   const int64_t size = ffn.size;
+  const bool has_gate = HasGate(ffn.function) && !ffn.fused_gate_up;
   const auto linear = [&](const char* name, int64_t out, int64_t in) {
     tensors->push_back({StrCat(block, name, ".weight"), {out, in}, TensorRole::kLinear});
   };
-  if (!ffn.fused_gate_up) linear("ffn_gate", size, hidden);
+  if (has_gate) linear("ffn_gate", size, hidden);
   linear("ffn_up", ffn.fused_gate_up ? 2 * size : size, hidden);
   linear("ffn_down", hidden, size);
   if (!ffn.biases) return;
   const auto bias = [&](const char* name, int64_t rows) {
     tensors->push_back({StrCat(block, name, ".bias"), {rows}, TensorRole::kVector});
   };
-  if (!ffn.fused_gate_up) bias("ffn_gate", size);
+  if (has_gate) bias("ffn_gate", size);
   bias("ffn_up", ffn.fused_gate_up ? 2 * size : size);
   bias("ffn_down", hidden);
 }
@@ -139,13 +143,14 @@ void AddFeedForward(const std::string& block, int64_t hidden, const ExpertsFeedF
     add(StrCat(name, ".", number, ".weight"), {out, in}, TensorRole::kExpert);
     if (ffn.biases) add(StrCat(name, ".", number, ".bias"), {out}, TensorRole::kVector);
   };
+  const bool has_gate = HasGate(ffn.function);
   for (int i = 0; i < router.experts; ++i) {
-    expert("ffn_gate", i, ffn.size, hidden);
+    if (has_gate) expert("ffn_gate", i, ffn.size, hidden);
     expert("ffn_up", i, ffn.size, hidden);
     expert("ffn_down", i, hidden, ffn.size);
   }
   if (ffn.shared_size == 0) return;
-  add("ffn_gate_shexp.weight", {ffn.shared_size, hidden}, TensorRole::kLinear);
+  if (has_gate) add("ffn_gate_shexp.weight", {ffn.shared_size, hidden}, TensorRole::kLinear);
   add("ffn_up_shexp.weight", {ffn.shared_size, hidden}, TensorRole::kLinear);
   add("ffn_down_shexp.weight", {hidden, ffn.shared_size}, TensorRole::kLinear);
   if (ffn.shared_gate) add("ffn_gate_inp_shexp.weight", {1, hidden}, TensorRole::kRouter);
@@ -166,8 +171,9 @@ std::vector<ModelTensor> DecoderTensors(const ModelConfig& config) {
     norm(NormsInput(layer.norms), "attn_norm.weight");
     std::visit([&](const auto& mixer) { AddAttention(block, hidden, mixer, &tensors); },
                layer.attention);
-    norm(NormsOutput(layer.norms), "post_attention_norm.weight");
-    norm(NormsInput(layer.norms), "ffn_norm.weight");
+    norm(layer.has_mixer() && NormsOutput(layer.norms), "post_attention_norm.weight");
+    if (!layer.has_feed_forward()) continue;
+    norm(layer.has_mixer() && NormsInput(layer.norms), "ffn_norm.weight");
     if (const auto* experts = std::get_if<ExpertsFeedForward>(&layer.feed_forward)) {
       AddFeedForward(block, hidden, *experts, &tensors);
     } else {

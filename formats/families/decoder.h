@@ -15,6 +15,7 @@ namespace millrace {
 //   token_embd.weight, output.weight (unless tied)   [vocab_size, H]
 //   output_norm.weight                               [H]
 //   blk.N.attn_norm.weight, blk.N.ffn_norm.weight (if NormsInput)                     [H]
+//     of the layer's first part, and of its second, if it has one
 //   blk.N.post_attention_norm.weight, blk.N.post_ffw_norm.weight (if NormsOutput)     [H]
 //   blk.N.attn_q.weight                [heads * D, H], or [heads * 2 D, H] if output_gate
 //   blk.N.attn_k.weight, blk.N.attn_v.weight         [kv_heads * D, H]
@@ -25,6 +26,7 @@ namespace millrace {
 //   blk.N.ffn_gate.weight, blk.N.ffn_up.weight       [F, H]
 //   blk.N.ffn_up.weight (if fused_gate_up, in place of the two)      [2 * F, H]
 //   blk.N.ffn_down.weight                            [H, F]
+//   no blk.N.ffn_gate and the like where the function has no gate (HasGate)
 //   blk.N.attn_output.bias (if output_bias)          [H]
 //   blk.N.attn_sinks.weight (if sinks)               [heads]
 // in the place of attention's, of a gated delta rule with C channels, V value heads of S elements:

@@ -108,6 +108,27 @@ absl::StatusOr<RouterConfig> ReadGgufRouter(const GgufReader& file, RouterConfig
   return router;
 }
 
+absl::StatusOr<RouterConfig> ReadHfGroupRouter(const HfReader& config) {
+  RouterConfig router{.scores = RouterConfig::Scores::kSigmoid, .correction = true};
+  MILLRACE_ASSIGN_OR_RETURN(router.renormalize, config.fields().BoolOr("norm_topk_prob", true));
+  MILLRACE_ASSIGN_OR_RETURN(router.factor, config.FactorOr("routed_scaling_factor", 1));
+  MILLRACE_ASSIGN_OR_RETURN(router.groups, config.IntOr("n_group", kMaxExperts, 1));
+  MILLRACE_ASSIGN_OR_RETURN(router.chosen_groups, config.IntOr("topk_group", kMaxExperts, 1));
+  return ReadHfRouter(config, "n_routed_experts", router);
+}
+
+absl::StatusOr<RouterConfig> ReadGgufGroupRouter(const GgufReader& file) {
+  RouterConfig router{.scores = RouterConfig::Scores::kSigmoid, .correction = true};
+  const std::string norm = file.Key("expert_weights_norm");
+  if (file.file().Find(norm) != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(router.renormalize, file.file().Bool(norm));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(router.groups, file.IntOr("expert_group_count", kMaxExperts, 1));
+  MILLRACE_ASSIGN_OR_RETURN(router.chosen_groups,
+                            file.IntOr("expert_group_used_count", kMaxExperts, 1));
+  return ReadGgufRouter(file, router);
+}
+
 absl::StatusOr<int> ReadGgufExpertSize(const GgufReader& file, const RouterConfig& router,
                                        const ModelConfig& model) {
   return file.IntOr("expert_feed_forward_length", kMaxWidth,

@@ -19,6 +19,13 @@ absl::StatusOr<RouterConfig> ReadHfRouter(const HfReader& config, std::string_vi
 // `router` has (the scores' function, their sum, groups), they are refused if they say otherwise.
 absl::StatusOr<RouterConfig> ReadGgufRouter(const GgufReader& file, RouterConfig router);
 
+// Reads the router of sigmoids with a correction, which may be of groups (DeepSeek-V3,
+// arXiv:2412.19437), by transformers' fields: n_routed_experts, n_group, topk_group, norm_topk_prob
+// and routed_scaling_factor. And by llama.cpp's keys, where scores are divided by their sum if
+// expert_weights_norm says so.
+absl::StatusOr<RouterConfig> ReadHfGroupRouter(const HfReader& config);
+absl::StatusOr<RouterConfig> ReadGgufGroupRouter(const GgufReader& file);
+
 // Reads an expert's size: expert_feed_forward_length or, where that is missing, the share of the
 // experts that a token passes in feed_forward_length, which `model` has.
 absl::StatusOr<int> ReadGgufExpertSize(const GgufReader& file, const RouterConfig& router,

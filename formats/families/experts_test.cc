@@ -104,7 +104,7 @@ TEST_F(ExpertsTest, AFolderHoldsWhatItsGgufFileHolds) {
   }
   EXPECT_THAT(families,
               ElementsAre("glm4moe", "gpt-oss", "granitehybrid", "granitemoe", "lfm2moe", "llama",
-                          "olmoe", "qwen2moe", "qwen35moe", "qwen3moe", "qwen3next"));
+                          "nemotron_h", "olmoe", "qwen2moe", "qwen35moe", "qwen3moe", "qwen3next"));
 }
 
 TEST_F(ExpertsTest, RowsOfEveryFormAreReadByThemselves) {

@@ -32,6 +32,8 @@ namespace millrace {
   FAMILY(kOlmoe)                  \
   FAMILY(kGraniteMoe)             \
   FAMILY(kGraniteHybrid)          \
+  FAMILY(kNemotronH)              \
+  FAMILY(kNemotronHMoe)           \
   FAMILY(kGptOss)                 \
   FAMILY(kGlm4Moe)                \
   FAMILY(kBert)                   \

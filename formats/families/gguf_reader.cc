@@ -35,18 +35,23 @@ absl::StatusOr<int> GgufReader::Int(std::string_view name, int max, int min) con
   return Lies(StrCat("key ", key), StrCat(number, " is outside of ", min, " to ", max));
 }
 
-absl::StatusOr<std::vector<int64_t>> GgufReader::IntsOfLayers(std::string_view name) const {
+absl::StatusOr<std::vector<int64_t>> GgufReader::IntsOfLayers(std::string_view name,
+                                                              int64_t max) const {
   const std::string key = Key(name);
   MILLRACE_ASSIGN_OR_RETURN(const int64_t layers, file_.Int(Key("block_count"), 1, kMaxLayers));
   const GgufValue* value = file_.Find(key);
   if (value == nullptr || !std::holds_alternative<GgufArray>(*value)) {
-    MILLRACE_ASSIGN_OR_RETURN(const int64_t number, file_.Int(key, 0, kMaxContext));
+    MILLRACE_ASSIGN_OR_RETURN(const int64_t number, file_.Int(key, 0, max));
     return std::vector<int64_t>(layers, number);
   }
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, file_.Ints(key));
   if (static_cast<int64_t>(numbers.size()) != layers) {
     return Lies(StrCat("key ", key), StrCat("is an array of ", numbers.size(),
                                             " numbers, must have ", layers, ", one a layer"));
+  }
+  for (const int64_t number : numbers) {
+    if (number >= 0 && number <= max) continue;
+    return Lies(StrCat("key ", key), StrCat(number, " is outside of 0 to ", max));
   }
   return numbers;
 }
@@ -134,10 +139,12 @@ absl::StatusOr<ModelConfig> GgufReader::Decoder(const GgufReads& reads) const {
   LayerConfig layer;
   MILLRACE_ASSIGN_OR_RETURN(const int layers, Int("block_count", kMaxLayers));
   MILLRACE_ASSIGN_OR_RETURN(model.hidden_size, Int("embedding_length", kMaxWidth));
-  // Where all layers are mixtures, a file may say but an expert's.
-  MILLRACE_ASSIGN_OR_RETURN(layer.gated().size, reads.experts
-                                                    ? IntOr("feed_forward_length", kMaxWidth, 1)
-                                                    : Int("feed_forward_length", kMaxWidth));
+  if (!reads.sizes) {
+    // Where all layers are mixtures, a file may say but an expert's.
+    MILLRACE_ASSIGN_OR_RETURN(layer.gated().size, reads.experts
+                                                      ? IntOr("feed_forward_length", kMaxWidth, 1)
+                                                      : Int("feed_forward_length", kMaxWidth));
+  }
   MILLRACE_ASSIGN_OR_RETURN(model.context_length, Int("context_length", kMaxContext));
   MILLRACE_ASSIGN_OR_RETURN(layer.softmax(), Attention(model.hidden_size, reads.kv_heads));
   MILLRACE_ASSIGN_OR_RETURN(model.norm_epsilon, Epsilon());

@@ -22,6 +22,7 @@ struct GgufReads {
   bool experts = false;  // else they are refused
   bool rounds_yarn = true;  // YarnStretch::truncate
   int kv_heads = 0;         // of attention.head_count_kv, where the family has read it
+  bool sizes = false;       // feed_forward_length, which layers may differ in
 };
 
 // Which layers have attention, where that is said by their heads of keys and values: none means
@@ -50,8 +51,9 @@ class GgufReader {
   // where they differ.
   absl::StatusOr<int> Int(std::string_view name, int max, int min = 1) const;
   absl::StatusOr<int> IntOr(std::string_view name, int max, int otherwise, int min = 1) const;
-  // Reads a number for each layer; a single number is that of all layers.
-  absl::StatusOr<std::vector<int64_t>> IntsOfLayers(std::string_view name) const;
+  // Reads a number for each layer, 0 to `max`; a single number is that of all layers.
+  absl::StatusOr<std::vector<int64_t>> IntsOfLayers(std::string_view name,
+                                                    int64_t max = kMaxContext) const;
   // Reads attention.head_count_kv of layers of which some have no attention.
   absl::StatusOr<KvHeads> ReadKvHeads() const;
   absl::StatusOr<double> FloatOr(std::string_view name, double otherwise, double min,

@@ -12,9 +12,6 @@
 namespace millrace {
 namespace {
 
-constexpr RouterConfig kRouter = {
-    .scores = RouterConfig::Scores::kSigmoid, .renormalize = true, .correction = true};
-
 // Sets the mixtures of the layers from `dense` on.
 void MakeGlm4Moe(const ExpertsFeedForward& experts, int64_t dense, bool qkv_bias, bool qk_norm,
                  ModelConfig* model) {
@@ -41,13 +38,8 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   MILLRACE_RETURN_IF_ERROR(config.RefuseOtherFunctions());
   MILLRACE_ASSIGN_OR_RETURN(const bool qkv_bias, fields.BoolOr("attention_bias", false));
   MILLRACE_ASSIGN_OR_RETURN(const bool qk_norm, fields.BoolOr("use_qk_norm", false));
-  RouterConfig router = kRouter;
-  MILLRACE_ASSIGN_OR_RETURN(router.renormalize, fields.BoolOr("norm_topk_prob", true));
-  MILLRACE_ASSIGN_OR_RETURN(router.factor, config.FactorOr("routed_scaling_factor", 1));
-  MILLRACE_ASSIGN_OR_RETURN(router.groups, config.IntOr("n_group", kMaxExperts, 1));
-  MILLRACE_ASSIGN_OR_RETURN(router.chosen_groups, config.IntOr("topk_group", kMaxExperts, 1));
   ExpertsFeedForward experts;
-  MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadHfRouter(config, "n_routed_experts", router));
+  MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadHfGroupRouter(config));
   MILLRACE_ASSIGN_OR_RETURN(experts.size, config.Int("moe_intermediate_size", kMaxWidth));
   MILLRACE_ASSIGN_OR_RETURN(const int64_t shared,
                             IntOr(fields, "n_shared_experts", kMaxWidth / experts.size, 1));
@@ -69,17 +61,8 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   MILLRACE_ASSIGN_OR_RETURN(const int further,
                             file.IntOr("nextn_predict_layers", model.num_layers() - 1, 0, 0));
   model.layers.resize(model.layers.size() - further);
-  RouterConfig router = kRouter;
-  const std::string norm = file.Key("expert_weights_norm");
-  router.renormalize = false;
-  if (file.file().Find(norm) != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(router.renormalize, file.file().Bool(norm));
-  }
-  MILLRACE_ASSIGN_OR_RETURN(router.groups, file.IntOr("expert_group_count", kMaxExperts, 1));
-  MILLRACE_ASSIGN_OR_RETURN(router.chosen_groups,
-                            file.IntOr("expert_group_used_count", kMaxExperts, 1));
   ExpertsFeedForward experts;
-  MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, router));
+  MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufGroupRouter(file));
   MILLRACE_ASSIGN_OR_RETURN(experts.size, ReadGgufExpertSize(file, experts.router, model));
   MILLRACE_ASSIGN_OR_RETURN(const int shared,
                             file.IntOr("expert_shared_count", kMaxWidth / experts.size, 0, 0));

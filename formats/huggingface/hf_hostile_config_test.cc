@@ -52,7 +52,11 @@ void ExpectPossible(const Mamba2& mixer, const Json& json) {
 }
 
 void ExpectPossible(const LayerConfig& layer, bool encoder, const Json& json) {
-  EXPECT_TRUE(layer.ffn_size() >= 1 && layer.ffn_size() <= kMaxContext) << json;
+  EXPECT_TRUE(layer.has_mixer() || layer.has_feed_forward()) << json;
+  EXPECT_TRUE(!layer.has_feed_forward() ||
+              (layer.ffn_size() >= 1 && layer.ffn_size() <= kMaxContext))
+      << json;
+  if (!layer.has_mixer()) return;
   if (const auto* const delta = std::get_if<GatedDelta>(&layer.attention)) {
     return ExpectPossible(*delta, json);
   }

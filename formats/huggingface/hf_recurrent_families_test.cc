@@ -263,5 +263,91 @@ TEST(HfRecurrentFamiliesTest, Granite4IsRefusedByTheField) {
   });
 }
 
+// A config as that of Nemotron-3-Nano-30B-A3B.
+TEST(HfRecurrentFamiliesTest, NemotronHWithExperts) {
+  const Json config = Json::parse(R"({"architectures": ["NemotronHForCausalLM"],
+      "attention_bias": false, "chunk_size": 128, "conv_kernel": 4, "expand": 2, "head_dim": 128,
+      "hidden_size": 2688, "hybrid_override_pattern": "MEM*E-", "intermediate_size": 1856,
+      "layer_norm_epsilon": 1e-05, "mamba_head_dim": 64, "mamba_hidden_act": "silu",
+      "mamba_num_heads": 64, "mamba_proj_bias": false, "max_position_embeddings": 262144,
+      "mlp_bias": false, "mlp_hidden_act": "relu2", "model_type": "nemotron_h",
+      "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "n_group": 1,
+      "n_groups": 8, "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": true,
+      "num_attention_heads": 32, "num_experts_per_tok": 6, "num_hidden_layers": 6,
+      "num_key_value_heads": 2, "partial_rotary_factor": 1.0, "residual_in_fp32": false,
+      "rope_theta": 10000, "routed_scaling_factor": 2.5, "sliding_window": null,
+      "ssm_state_size": 128, "tie_word_embeddings": false, "time_step_floor": 0.0001,
+      "time_step_limit": [0.0, {"__float__": "Infinity"}], "time_step_max": 0.1,
+      "time_step_min": 0.001, "topk_group": 1, "use_bias": false, "use_conv_bias": true,
+      "vocab_size": 131072})");
+  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  const std::vector<LayerConfig>& layers = read->model.layers;
+  ASSERT_EQ(layers.size(), 6);
+  const auto& mixer = std::get<Mamba2>(layers[2].attention);
+  EXPECT_EQ(mixer.inner(), 64 * 64);
+  EXPECT_EQ(mixer.channels(), 64 * 64 + 2 * 8 * 128);
+  EXPECT_TRUE(mixer.convolution_bias);
+  EXPECT_FALSE(mixer.projection_bias);
+  EXPECT_EQ(mixer.least_step, 0);
+  EXPECT_FALSE(layers[2].has_feed_forward());
+  EXPECT_EQ(layers[3].softmax().kv_heads, 2);
+  EXPECT_FALSE(layers[3].softmax().rope.has_value());
+  EXPECT_FALSE(layers[3].has_feed_forward());
+  EXPECT_FALSE(layers[4].has_mixer());
+  const auto& experts = std::get<ExpertsFeedForward>(layers[4].feed_forward);
+  EXPECT_EQ(experts.size, 1856);
+  EXPECT_EQ(experts.shared_size, 3712);
+  EXPECT_EQ(experts.function, GateFunction::kSquaredRelu);
+  EXPECT_TRUE(experts.router.correction);
+  EXPECT_EQ(experts.router.factor, 2.5);
+  EXPECT_FALSE(layers[5].has_mixer());
+  EXPECT_EQ(std::get<GatedFeedForward>(layers[5].feed_forward).function,
+            GateFunction::kSquaredRelu);
+}
+
+TEST(HfRecurrentFamiliesTest, NemotronHByOtherNames) {
+  const auto layers = [](const char* changes) {
+    Json config = Twin("nemotron_h");
+    config.merge_patch(Json::parse(changes));
+    const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
+    EXPECT_TRUE(read.ok()) << read.status();
+    return read->model.layers;
+  };
+  // A list counts, and by itself says how many layers there are.
+  const std::vector<LayerConfig> listed = layers(R"({"num_hidden_layers": null,
+      "layers_block_type": ["full_attention", "linear_attention"]})");
+  ASSERT_EQ(listed.size(), 2);
+  EXPECT_NE(listed[0].FindSoftmax(), nullptr);
+  EXPECT_TRUE(std::holds_alternative<Mamba2>(listed[1].attention));
+  EXPECT_EQ(layers(R"({"head_dim": null})")[3].softmax().head_size, 128);
+  EXPECT_EQ(layers(R"({"head_dim": null, "attention_head_dim": 64})")[3].softmax().head_size, 64);
+}
+
+TEST(HfRecurrentFamiliesTest, NemotronHIsRefusedByTheField) {
+  ExpectRefused({
+      {"nemotron_h", R"({"hybrid_override_pattern": null})", "hybrid_override_pattern: is missing"},
+      {"nemotron_h", R"({"hybrid_override_pattern": "M-M*"})",
+       "hybrid_override_pattern: has 4 layers, must have 5, as num_hidden_layers"},
+      {"nemotron_h", R"({"hybrid_override_pattern": "M-M-M"})",
+       "hybrid_override_pattern: has no attention"},
+      {"nemotron_h", R"({"hybrid_override_pattern": "M-X*-"})",
+       "hybrid_override_pattern: \"M-X*-\" is not supported (supported: M, *, -, E, one a layer)"},
+      {"nemotron_h", R"({"layers_block_type": ["mamba", "conv"]})",
+       "layers_block_type: \"conv\" is not supported"},
+      {"nemotron_h", R"({"mlp_hidden_act": "silu"})", "mlp_hidden_act: "},
+      {"nemotron_h", R"({"mamba_hidden_act": "gelu"})", "mamba_hidden_act: "},
+      {"nemotron_h", R"({"attention_bias": true})", "attention_bias: "},
+      {"nemotron_h", R"({"mamba_num_heads": 3})", "mamba_num_heads: 3 must be a multiple of the 2"},
+      {"nemotron_h", R"({"conv_kernel": 1})", "conv_kernel: is 1; supported: 2 to 8"},
+      {"nemotron_h", R"({"time_step_limit": [1, 0.5]})", "time_step_limit: is [1, 0.5]"},
+      {"nemotron_h_moe", R"({"moe_latent_size": 1024})", "moe_latent_size: "},
+      {"nemotron_h_moe", R"({"n_shared_experts": 2})", "n_shared_experts: "},
+      {"nemotron_h_moe", R"({"mlp_bias": true})", "mlp_bias: "},
+      {"nemotron_h_moe", R"({"n_routed_experts": null})", "n_routed_experts: is missing"},
+      {"nemotron_h_moe", R"({"topk_group": 2})", "num_experts_per_tok: 2 groups of 1"},
+  });
+}
+
 }  // namespace
 }  // namespace millrace

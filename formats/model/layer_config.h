@@ -104,7 +104,8 @@ struct Mamba2 {
   int channels() const { return inner() + 2 * groups * state_size; }
 };
 
-// How a gated linear joins its two factors:
+// How a feed-forward network joins its gate and its up projection. The last has no gate, and there
+// is no tensor of one.
 enum class GateFunction {
   kSilu,      // silu(gate) * up, with silu(x) = x / (1 + exp(-x))
   kGeluTanh,  // gelu(gate) * up, GELU as approximated by its tanh, x / 2 * (1 + tanh(sqrt(2 / pi) *
@@ -113,9 +114,11 @@ enum class GateFunction {
                   // within -7 and 7 (gpt-oss, arXiv:2508.10925)
   kGelu,          // gelu(gate) * up, with gelu(x) = x / 2 * (1 + erf(x / sqrt(2))) (ModernBERT,
                   // arXiv:2412.13663)
+  kSquaredRelu,   // max(up, 0)^2 (Primer, arXiv:2109.08668; Nemotron-H, arXiv:2504.03624)
 };
+inline bool HasGate(GateFunction function) { return function != GateFunction::kSquaredRelu; }
 
-// The gate's function of gate and up, and then down.
+// The function of gate and up, and then down.
 struct GatedFeedForward {
   int size = 0;
   GateFunction function = GateFunction::kSilu;
@@ -157,13 +160,14 @@ struct RouterConfig {
 };
 
 // A mixture of experts (arXiv:1701.06538): the sum of the chosen experts' outputs, each times its
-// score. Experts are gated networks, with tensors of their own: blk.N.ffn_gate.E.weight and so on.
+// score. Experts are networks as GatedFeedForward describes them, with tensors of their own:
+// blk.N.ffn_gate.E.weight and so on.
 struct ExpertsFeedForward {
   int size = 0;  // of an expert
   RouterConfig router;
   GateFunction function = GateFunction::kSilu;
   bool biases = false;  // of each expert's gate, up and down
-  // The width of the shared expert, a gated network that every token passes; 0 for none. With
+  // The width of the shared expert, a network that every token passes; 0 for none. With
   // `shared_gate` its output is multiplied by the sigmoid of a linear with one output,
   // blk.N.ffn_gate_inp_shexp.
   int shared_size = 0;
@@ -184,10 +188,20 @@ inline bool NormsOutput(NormPlacement norms) {
   return norms == NormPlacement::kOutput || norms == NormPlacement::kSandwich;
 }
 
+// Stands where a layer has no mixer, or no feed-forward network (Nemotron-H, whose layers have one
+// part each).
+struct Absent {
+  static constexpr int size = 0;
+};
+
+// A layer has a mixer (attention, or what stands in its place), a feed-forward network, or both.
 struct LayerConfig {
-  std::variant<SoftmaxAttention, GatedDelta, ShortConvolution, Mamba2> attention;
-  std::variant<GatedFeedForward, GeluFeedForward, ExpertsFeedForward> feed_forward;
+  std::variant<SoftmaxAttention, GatedDelta, ShortConvolution, Mamba2, Absent> attention;
+  std::variant<GatedFeedForward, GeluFeedForward, ExpertsFeedForward, Absent> feed_forward;
   NormPlacement norms = NormPlacement::kPre;
+
+  bool has_mixer() const { return !std::holds_alternative<Absent>(attention); }
+  bool has_feed_forward() const { return !std::holds_alternative<Absent>(feed_forward); }
 
   // Return alternatives by name, for families, which know their layers. Others visit the variants.
   const SoftmaxAttention& softmax() const { return std::get<SoftmaxAttention>(attention); }
@@ -197,7 +211,7 @@ struct LayerConfig {
   GatedFeedForward& gated() { return std::get<GatedFeedForward>(feed_forward); }
 
   // Returns the columns of the feed-forward network's down projection; in a mixture, those of one
-  // expert's.
+  // expert's; 0 without a network.
   int ffn_size() const {
     return std::visit([](const auto& ffn) { return ffn.size; }, feed_forward);
   }

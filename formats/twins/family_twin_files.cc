@@ -205,7 +205,8 @@ void AddExperts(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* wr
   if (config.contains("moe_intermediate_size") || model.architecture == "gpt-oss") {
     writer->Uint32(key("feed_forward_length"), experts->size);
   }
-  for (const char* field : {"shared_expert_intermediate_size", "shared_intermediate_size"}) {
+  for (const char* field : {"shared_expert_intermediate_size", "shared_intermediate_size",
+                            "moe_shared_expert_intermediate_size"}) {
     if (!config.contains(field)) continue;
     writer->Uint32(key("shared_feed_forward_length"), config[field].get<uint32_t>());
   }
@@ -217,13 +218,14 @@ void AddExperts(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* wr
   }
   if (!config.contains("n_routed_experts")) return;
   writer->Uint32(key("group_count"), config["n_group"].get<uint32_t>())
-      .Uint32(key("group_used_count"), config["topk_group"].get<uint32_t>())
       .Uint32(key("shared_count"), config["n_shared_experts"].get<uint32_t>())
-      .Uint32(StrCat(model.architecture, ".leading_dense_block_count"),
-              config["first_k_dense_replace"].get<uint32_t>())
-      .Uint32(key("gating_func"), 2)
       .Float32(key("weights_scale"), config["routed_scaling_factor"].get<float>())
       .Bool(key("weights_norm"), config["norm_topk_prob"].get<bool>());
+  if (!config.contains("first_k_dense_replace")) return;
+  writer->Uint32(key("group_used_count"), config["topk_group"].get<uint32_t>())
+      .Uint32(StrCat(model.architecture, ".leading_dense_block_count"),
+              config["first_k_dense_replace"].get<uint32_t>())
+      .Uint32(key("gating_func"), 2);
 }
 
 GgufWriter EncoderMetadata(const FamilyTwin& twin, const ModelConfig& model) {
@@ -278,7 +280,12 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
       .Uint32(key("attention.value_length"), attention.head_size)
       .Float32(key("attention.layer_norm_rms_epsilon"), static_cast<float>(model.norm_epsilon))
       .Uint32(key("vocab_size"), model.vocab_size);
-  if (twin.config.contains("intermediate_size")) {
+  const auto has_network = [](const LayerConfig& layer) { return layer.has_feed_forward(); };
+  if (!std::all_of(model.layers.begin(), model.layers.end(), has_network)) {
+    std::vector<int32_t> sizes;
+    for (const LayerConfig& layer : model.layers) sizes.push_back(layer.ffn_size());
+    writer.Int32s(key("feed_forward_length"), sizes);
+  } else if (twin.config.contains("intermediate_size")) {
     // LFM2's config has the size before it is adjusted.
     const bool adjusted = twin.config.contains("block_auto_adjust_ff_dim");
     writer.Uint32(
@@ -306,7 +313,7 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
 }
 
 bool SpellsSingleExperts(const Family& family) {
-  const std::string name = "blk.0.ffn_gate.0.weight";
+  const std::string name = "blk.0.ffn_up.0.weight";
   return HfNames(name, family)[0] != name;
 }
 
@@ -377,7 +384,8 @@ void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder, TwinFaul
 }
 
 void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fault) {
-  const ModelConfig model = ReadTwin(twin);
+  ModelConfig model = ReadTwin(twin);
+  if (!twin.gguf_name.empty()) model.architecture = twin.gguf_name;
   const bool pairs = twin.family->interleaved_in_gguf && !model.encoder.has_value() &&
                      RopeOf(model) != nullptr && !RopeOf(model)->interleaved;
   std::vector<TwinTensor> tensors;

@@ -39,6 +39,7 @@ FamilyTwin ReadTwin(const Family& family, const Json& json) {
                   .config = json.value("config", CommonConfig(family)),
                   .max_model_len = json.value("max_model_len", 0),
                   .in_gguf = json.value("in_gguf", true),
+                  .gguf_name = json.value("gguf_name", ""),
                   .gguf_keys = json.value("gguf_keys", Json::object()),
                   .gguf_more = json.value("gguf_more", Json::object()),
                   .pooling = json.value("pooling", ""),
@@ -51,8 +52,9 @@ FamilyTwin ReadTwin(const Family& family, const Json& json) {
                   .mutations = {}};
   twin.config.merge_patch(json.value("changes", Json::object()));
   if (!json.contains("config")) {
-    const char* const epsilon = twin.config.contains("norm_eps") ? "norm_eps" : "rms_norm_eps";
-    twin.mutations = {Json::object({{epsilon, 0.09}})};
+    for (const char* epsilon : {"rms_norm_eps", "norm_eps", "layer_norm_epsilon"}) {
+      if (twin.config.contains(epsilon)) twin.mutations = {Json::object({{epsilon, 0.09}})};
+    }
     if (twin.config.contains("rope_theta")) {
       twin.mutations.insert(twin.mutations.begin(), Json::object({{"rope_theta", 500.0}}));
     }

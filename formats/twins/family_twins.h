@@ -27,6 +27,7 @@ struct FamilyTwin {
   Json config;            // its config.json
   int max_model_len = 0;  // that it is served with; 0: what it was made for
   bool in_gguf = true;    // a GGUF file can say what it is
+  std::string gguf_name;  // its architecture in GGUF files; empty: the family's name
   // Fields that llama.cpp's converter writes as they are, with their keys behind the family's name,
   // beside those that it writes of every family.
   Json gguf_keys;

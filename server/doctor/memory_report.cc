@@ -210,9 +210,10 @@ absl::StatusOr<MemoryReport> ReportCuda(const Settings& settings, const OpenedMo
 // Returns whether layers of the model keep states at slots; false if it cannot be opened.
 bool HasRecurrentLayers(const Settings& settings, const std::string& path) {
   const absl::StatusOr<OpenedModel> model = OpenModel(path, MakeModelSpec(settings, path).runner);
-  return model.ok() &&
-         std::any_of(model->config.layers.begin(), model->config.layers.end(),
-                     [](const auto& layer) { return layer.FindSoftmax() == nullptr; });
+  return model.ok() && std::any_of(model->config.layers.begin(), model->config.layers.end(),
+                                   [](const auto& layer) {
+                                     return layer.has_mixer() && layer.FindSoftmax() == nullptr;
+                                   });
 }
 
 }  // namespace

@@ -109,6 +109,15 @@ void ErfGeluGate(const float* x, Form form, void* out) {
   });
 }
 
+void SquaredRelu(const float* x, Form form, void* out) {
+  float squares[kBlock];
+  for (int i = 0; i < kBlock; ++i) {
+    const float positive = x[i] < 0 ? 0 : x[i];  // a NaN stays one
+    squares[i] = positive * positive;
+  }
+  StoreBlock(squares, form, 0, out);
+}
+
 void Cap(float* x, int count, float factor, float soft_cap) {
   for (int i = 0; i < count; ++i) {
     x[i] *= factor;

@@ -38,6 +38,7 @@ namespace millrace::cpu {
   void GeluGate(const float* x, Form form, void* out);                                           \
   void ClampedGate(const float* x, Form form, void* out);                                        \
   void ErfGeluGate(const float* x, Form form, void* out);                                        \
+  void SquaredRelu(const float* x, Form form, void* out);                                        \
   void Cap(float* x, int count, float factor, float soft_cap);                                   \
   void Rope(float* head, const float* cosines, const float* sines, int pairs, bool interleaved); \
   void Append(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);  \

@@ -13,7 +13,7 @@ namespace millrace::cpu {
                          GemmQ4K,  GemmQ5K,    GemmQ6K,   GemmInt4x32, GemmInt4x128, GemmIq4Xs, \
                          GemmIq3S, GemmIq3Xxs, GemmIq2,   GemmIq1},                             \
     .bf16_input = Form::kFloat, .attention = Attention, .store = Store, .norm = Norm,           \
-    .gates = {Gate, GeluGate, ClampedGate, ErfGeluGate}, .cap = Cap, .rope = Rope,              \
+    .gates = {Gate, GeluGate, ClampedGate, ErfGeluGate, SquaredRelu}, .cap = Cap, .rope = Rope, \
     .append = Append, .convolve = Convolve, .delta_rule = DeltaRule, .state_space = StateSpace, \
     .sigmoid_gate = SigmoidGate, .sampling = &kSampling,                                        \
   }

@@ -270,8 +270,9 @@ struct Kernels {
   void (*norm)(const float* x, const float* weight, int size, int width, float epsilon, Form form,
                void* out);
 
-  // 32 outputs of a gate function, by GateFunction, of [16 gate][16 up][16 gate][16 up].
-  void (*gates[4])(const float* x, Form form, void* out);
+  // 32 outputs of a gate function, by GateFunction, of [16 gate][16 up][16 gate][16 up]; of one
+  // without a gate, of [32].
+  void (*gates[5])(const float* x, Form form, void* out);
 
   // x = factor * x; then soft_cap * tanh(x / soft_cap), if not 0.
   void (*cap)(float* x, int count, float factor, float soft_cap);

@@ -117,21 +117,24 @@ TEST_P(KernelsTest, GatesAreTheirFunctions) {
   const auto erf_gelu = [](double gate, double up) {
     return gate / 2 * (1 + std::erf(gate / std::sqrt(2.0))) * up;
   };
-  double (*const functions[])(double, double) = {silu, gelu, clamped, erf_gelu};  // GateFunction
+  const auto squared_relu = [](double, double up) { return up < 0 ? 0 : up * up; };
+  double (*const functions[])(double, double) = {silu, gelu, clamped, erf_gelu,
+                                                 squared_relu};  // GateFunction
   std::vector<float> x = Floats(64, 8);
   x[0] = -200;
   x[1] = 200;
   x[2] = 0;
   x[16 + 3] = 9;
   x[16 + 4] = -9;
-  for (int function = 0; function < 4; ++function) {
+  for (int function = 0; function < 5; ++function) {
+    const bool has_gate = HasGate(static_cast<GateFunction>(function));
     float out[32];
     kernels_.gates[function](x.data(), Form::kFloat, out);
     for (int i = 0; i < 32; ++i) {
       const double gate = x[i / 16 * 32 + i % 16];
-      const double up = x[i / 16 * 32 + 16 + i % 16];
+      const double up = has_gate ? x[i / 16 * 32 + 16 + i % 16] : x[i];
       EXPECT_NEAR(out[i], functions[function](gate, up),
-                  1e-5 * std::fabs(gate * (std::fabs(up) + 1)) + 1e-6)
+                  1e-5 * std::fabs((has_gate ? gate : up) * (std::fabs(up) + 1)) + 1e-6)
           << function << ": " << gate << ", " << up;
     }
     x[5] = std::numeric_limits<float>::quiet_NaN();
