@@ -28,7 +28,8 @@ GroupedGate GateOf(std::optional<GateFunction> function) {
       return GroupedGate::kSilu;
     case GateFunction::kGeluTanh:
       return GroupedGate::kGeluTanh;
-    case GateFunction::kGelu:  // CheckMixture refuses it
+    case GateFunction::kGelu:  // CheckMixture refuses these
+    case GateFunction::kSquaredRelu:
     case GateFunction::kClampedSwish:
       break;
   }
@@ -250,6 +251,7 @@ void CudaOps::MultiplyGate(const CudaLinear& gate_up, const kernels::Activation&
 
 void CudaOps::CheckMixture(const MixtureWeights& weights, const RouterConfig& spec,
                            GateFunction function) {
+  Require(HasGate(function), "feed-forward network", "squared ReLU without a gate", "gated ones");
   Require(function != GateFunction::kGelu, "gate function", "GELU by erf",
           "SiLU, GELU by tanh, a clamped swish");
   Require(spec.experts <= kernels::kMaxExperts, "number of experts", spec.experts, "up to ",

@@ -373,6 +373,7 @@ LinearInput CudaOps::RowLinear(LinearId weight, LinearInput x, const Addend& add
 LinearInput CudaOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                                  Consumers consumers) {
   const CudaLinear& linear = c_.weights->Linear(weight);
+  Require(HasGate(f), "feed-forward network", "squared ReLU without a gate", "gated ones");
   Require(f == GateFunction::kSilu, "gate function",
           f == GateFunction::kClampedSwish ? "a clamped swish" : "GELU", "SiLU");
   Require(IsWidth(linear.rows / 2, kMaxFfnSize), "feed-forward size", linear.rows / 2,

@@ -15,7 +15,8 @@ inline std::optional<std::string> RefusalOf(const std::string& twin) {
       {"gemma2", "attention soft cap is 3"},
       {"gemma3", "gate function is GELU"},
       {"qwen3_next", "has its rows in"},
-      {"granitehybrid_biased", "mamba_d_conv is 3"}};
+      {"granitehybrid_biased", "mamba_d_conv is 3"},
+      {"nemotron_h", "feed-forward network is squared ReLU without a gate"}};
   const auto refusal = std::find_if(refusals.begin(), refusals.end(), [&](const auto& entry) {
     return twin.starts_with(entry.first);
   });

@@ -40,10 +40,14 @@ inline Json Widened(Json config) {
     if (config.contains(head)) config[head] = 128;
   }
   if (config.contains("head_dim") && config["head_dim"].is_number()) config["head_dim"] = 64;
-  if (config.contains("mamba_d_head") && config["mamba_d_head"].is_number()) {
-    config["mamba_d_head"] = 4 * config["mamba_d_head"].get<int>();
+  for (const char* head : {"mamba_d_head", "mamba_head_dim"}) {
+    if (config.contains(head) && config[head].is_number()) {
+      config[head] = 4 * config[head].get<int>();
+    }
   }
-  if (config.contains("mamba_d_state")) config["mamba_d_state"] = 128;
+  for (const char* state : {"mamba_d_state", "ssm_state_size"}) {
+    if (config.contains(state)) config[state] = 128;
+  }
   return config;
 }
 

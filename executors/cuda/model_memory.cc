@@ -256,7 +256,9 @@ KvArena DescribeKv(const ModelConfig& config, const Model& model, const CudaSpec
   kv.slots = device.max_num_seqs;
   kv.state = StateOf(config, model.layer_state_heads(), pages);
   kv.pools.resize(kv.state.layout.num_groups());
-  for (const LayerPlacement& placement : kv.state.placements) ++kv.pools[placement.group].layers;
+  for (const LayerPlacement& placement : kv.state.placements) {
+    if (placement.group != kNoGroup) ++kv.pools[placement.group].layers;
+  }
   for (int group = 0; group < kv.state.layout.num_groups(); ++group) {
     KvArena::Pool& pool = kv.pools[group];
     const bool paged = kv.state.layout.Paged(group) != nullptr;
