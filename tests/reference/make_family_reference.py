@@ -203,7 +203,7 @@ def main():
         write(made / "family_reference.json", {folder.name: decoder_reference(folder) for folder in decoders},
               prompt=PROMPT, rows=ROWS)
         recurrent = [folder for folder in decoders
-                     if any(field in (folder / "config.json").read_text() for field in ("linear_num_key_heads", "conv_L_cache", "mamba_d_state"))]
+                     if any(field in (folder / "config.json").read_text() for field in ("linear_num_key_heads", "conv_L_cache", "mamba_d_state", "ssm_state_size"))]
         write(made / "prompt_lengths_reference.json", {folder.name: lengths_reference(folder) for folder in recurrent})
 
 
