@@ -94,8 +94,7 @@ TEST_P(StatesOfAllKindsTest, CrowdsAndCutsChangeNothingOnRanks) {
       device.tensor_parallel_size = ranks;
       device.expert_parallel = expert_parallel;
       const std::vector<SequenceOutput> alone = StatesAlone(*Load(device));
-      EXPECT_EQ(StatesInACrowd(*Load(device), 5), alone) << ranks << expert_parallel;
-      EXPECT_EQ(StatesInMixedSteps(*Load(device)), alone) << ranks << expert_parallel;
+      EXPECT_EQ(StatesInACrowd(*Load(device), 64), alone) << ranks << expert_parallel;
     }
   }
 }
