@@ -60,6 +60,8 @@ millrace_folder(formats/gguf        SEES base formats/files formats/tensors TEST
 millrace_folder(formats/families    SEES base formats/gguf formats/json formats/model formats/tensors TESTS formats USES absl)
 millrace_folder(formats/huggingface SEES base formats/families formats/files formats/json formats/model formats/tensors
                                     TESTS formats                  USES absl)
+# A distributed checkpoint is no model yet: it knows neither families nor folders of Hugging Face's.
+millrace_folder(formats/distributed SEES base formats/files formats/json TESTS formats USES absl)
 millrace_folder(formats/tokenizers  SEES base formats/gguf formats/json TESTS formats USES absl)
 millrace_folder(formats/twins       SEES base formats              USES absl)
 millrace_folder(hub             SEES base formats/gguf/gguf_split.h formats/json
@@ -178,6 +180,9 @@ millrace_folder(server/kv_events SEES base plan engine/block_event_sink.h format
                                 USES absl json prometheus zmq)
 # The bench runs a model without a server: the settings, an executor and the engine thread.
 millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h
+                                USES absl json)
+# The converter writes folders, and loads one to check it.
+millrace_folder(server/convert  SEES base config executors/executor.h executors/factory.h formats plan text
                                 USES absl json)
 
 # The load generator is a client: it knows the protocols and nothing of the server.

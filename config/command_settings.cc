@@ -15,6 +15,7 @@ using setting_makers::Choice;
 using setting_makers::kMaxTokens;
 using setting_makers::List;
 using setting_makers::Path;
+using setting_makers::Size;
 using setting_makers::Switch;
 using setting_makers::Text;
 using setting_makers::Time;
@@ -100,6 +101,33 @@ std::vector<Setting> ChatSettings() {
             "a message; its answer is printed, and the chat ends. A second word on the command "
             "line is the same"},
            "a line of text", &Settings::chat_prompt, [](std::string_view) { return true; }),
+  };
+}
+
+std::vector<Setting> ConvertSettings() {
+  return {
+      Path({"output", "FOLDER",
+            "the folder to make, new or empty. A second word on the command line is the same"},
+           &Settings::output),
+      Path({"model-config", "FOLDER",
+            "a folder whose config.json, generation_config.json and tokenizer go with the model"},
+           &Settings::model_config),
+      Path({"rules", "FILE",
+            "how the checkpoint's tensors are called in the folder (docs/models-and-formats.md). "
+            "Without it: names of Hugging Face's stay, and those of torchtitan's Llama 3 and Qwen3 "
+            "are known"},
+           &Settings::rules),
+      Choice({"output-dtype", "TYPE",
+              "what float32, float16 and bfloat16 tensors are rounded to; auto: they stay as they "
+              "are"},
+             &Settings::output_type,
+             std::array<std::string_view, 4>{"auto", "bfloat16", "float16", "float32"}),
+      Size({"shard-size", "SIZE", "of each file, unless a tensor is larger"}, &Settings::shard_size,
+           1 << 10, int64_t{1} << 44),
+      Text({"check", "PROMPT",
+            "then load the folder on the CPU and print this prompt's log-probabilities, before the "
+            "folder gets its name"},
+           "a line of text", &Settings::check, [](std::string_view) { return true; }),
   };
 }
 

@@ -11,6 +11,7 @@ namespace millrace {
 std::vector<Setting> BenchSettings();
 std::vector<Setting> HealthSettings();
 std::vector<Setting> ChatSettings();
+std::vector<Setting> ConvertSettings();
 
 }  // namespace millrace
 

@@ -32,6 +32,12 @@ const std::vector<CommandInfo>& Commands() {
        "millraced doctor checks whether this machine can serve with these settings: its processor, "
        "GPU, driver, memory, ports and the model. It says what is wrong and what to do, and ends "
        "with 0 if nothing is, and otherwise with 1."},
+      {Command::kConvert, "convert", "CHECKPOINT FOLDER", "which converts a checkpoint",
+       "makes a Hugging Face folder of a PyTorch distributed checkpoint",
+       "millraced convert makes a Hugging Face folder, safetensors with an index, of a folder that "
+       "torch.distributed.checkpoint has written: .metadata and *.distcp. No Python runs, and no "
+       "tensor need fit into memory. The state of an optimizer is left out. The folder is there "
+       "whole or not at all."},
       {Command::kGet, "get", "MODEL", "which fetches a model",
        "fetches a model of the hub into the local cache",
        "millraced get fetches a model of the Hugging Face hub into the local cache, and prints its "

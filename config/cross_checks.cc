@@ -31,6 +31,8 @@ class CrossChecks {
       case Command::kRemove:
         MILLRACE_RETURN_IF_ERROR(RefuseOtherFlags(command));
         return CheckNamesModel(command);
+      case Command::kConvert:
+        return CheckConvert();
       case Command::kList:
         return RefuseOtherFlags(command);
       default:
@@ -60,6 +62,9 @@ class CrossChecks {
       const std::string_view group = assignment.setting->group;
       if (!chats && group == kChatGroup) {
         return Contradiction(name, "allowed only with `millraced chat`");
+      }
+      if (group == kConvertGroup) {
+        return Contradiction(name, "allowed only with `millraced convert`");
       }
       if (elsewhere && (group == "Engine" || group == kGpuGroup || group == kTorchGroup ||
                         group == kFakeDeviceGroup || (group == "Model" && name != "model"))) {
@@ -347,6 +352,18 @@ class CrossChecks {
     const std::string_view word = FindCommand(command)->word;
     return absl::InvalidArgumentError(
         StrCat(word, ": expected a model of the hub, as in `millraced ", word, " org/name`"));
+  }
+
+  absl::Status CheckConvert() const {
+    MILLRACE_RETURN_IF_ERROR(RefuseOtherFlags(Command::kConvert));
+    const auto source = given_.find("model");
+    if (source != given_.end() && source->second.from_flag && !settings_.output.empty() &&
+        !settings_.model_config.empty()) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        "convert: expected a checkpoint, the folder to make and --model-config, as in `millraced "
+        "convert CHECKPOINT FOLDER --model-config FOLDER`");
   }
 
   absl::Status CheckHealth() const {

@@ -187,9 +187,10 @@ absl::StatusOr<std::vector<Assignment>> ReadFlags(Command command,
                                                "\": expected --name value, or a model; see "
                                                "--help"));
     }
-    if (command == Command::kChat && !argument.starts_with('-') &&
+    if ((command == Command::kChat || command == Command::kConvert) && !argument.starts_with('-') &&
         std::any_of(assignments.begin(), assignments.end(), names_model)) {
-      assignments.push_back({FindSetting("prompt"), argument, "argument", /*from_flag=*/true});
+      const std::string_view second = command == Command::kChat ? "prompt" : "output";
+      assignments.push_back({FindSetting(second), argument, "argument", /*from_flag=*/true});
       continue;
     }
     if (!argument.starts_with('-')) {

@@ -24,6 +24,7 @@ enum class Command {
   kList,
   kRemove,
   kChat,
+  kConvert,
   kPrintKernels,
   kUsage,  // nothing was asked for: print what to do
 };
@@ -35,6 +36,7 @@ enum class LoadFormat { kAuto, kDummy };
 enum class Routing { kUniform, kReal };
 enum class FloatType { kFloat32, kBfloat16 };
 enum class Probe { kReady, kLive };
+enum class OutputType { kAuto, kBfloat16, kFloat16, kFloat32 };
 enum class KernelSet { kAuto, kPortable };
 // The treatment of a request's field that no table of fields declares.
 enum class UnknownFields { kRefuse, kIgnore };
@@ -200,6 +202,14 @@ struct Settings {
   std::string chat_url;     // a server's; empty: the model is served for the chat alone
   std::string chat_system;  // empty: none
   std::string chat_prompt;  // empty: messages come from the input
+
+  // millraced convert.
+  std::string output;        // the new folder
+  std::string model_config;  // a folder
+  std::string rules;         // a file; empty: names are known by what they look like
+  OutputType output_type = OutputType::kAuto;  // kAuto: each tensor keeps its own
+  int64_t shard_size = 5'000'000'000;          // bytes
+  std::string check;                           // a prompt; empty: none
 
   std::string config;  // the file that settings were read from; empty: none
 };

@@ -304,6 +304,7 @@ const std::vector<Setting>& SettingsTable() {
     add(kBenchGroup, BenchSettings());
     add(kHealthGroup, ForServing(HealthSettings()));
     add(kChatGroup, ForServing(ChatSettings()));
+    add(kConvertGroup, ForServing(ConvertSettings()));
     return all;
   }();
   return *table;
@@ -315,7 +316,7 @@ bool IsFor(const Setting& setting, Command command) {
     case Command::kDoctor:
     case Command::kUsage:
       return setting.group != kBenchGroup && setting.group != kHealthGroup &&
-             setting.group != kChatGroup;
+             setting.group != kChatGroup && setting.group != kConvertGroup;
     case Command::kChat:
       return setting.group == kChatGroup ||
              (setting.group != kNodesGroup && IsFor(setting, Command::kServe) &&
@@ -326,6 +327,9 @@ bool IsFor(const Setting& setting, Command command) {
       return setting.group == kHealthGroup || setting.name == "host" ||
              setting.name == "http-port" || setting.name == "admin-port" ||
              setting.name == "config";
+    case Command::kConvert:
+      return setting.group == kConvertGroup || setting.name == "model" || setting.name == "log" ||
+             setting.name == "log-format" || setting.name == "config";
     case Command::kGet:
       return setting.name == "model" || setting.name == "revision" || setting.name == "offline" ||
              setting.name == "log" || setting.name == "log-format" || setting.name == "config";

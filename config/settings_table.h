@@ -64,6 +64,9 @@ inline constexpr std::string_view kHealthGroup = "Health (millraced health)";
 // These belong to `millraced chat`, and are refused as flags of other commands.
 inline constexpr std::string_view kChatGroup = "Chat (millraced chat)";
 
+// These belong to `millraced convert`, likewise.
+inline constexpr std::string_view kConvertGroup = "Convert (millraced convert)";
+
 }  // namespace millrace
 
 #endif  // MILLRACE_CONFIG_SETTINGS_TABLE_H_

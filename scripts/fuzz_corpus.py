@@ -5,12 +5,14 @@ FOLDER/NAME gets small inputs of the target NAME_fuzz, and FOLDER/NAME.dict the 
 literals of the code that the target calls. Inputs that once broke something stand in unit tests beside what they broke.
 """
 import base64
+import io
 import json
 import pathlib
 import re
 import struct
 import subprocess
 import sys
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -19,6 +21,8 @@ SOURCES = {
     "formats_gguf": ["formats/gguf_model.cc", "formats/gguf/*.cc", "formats/tokenizers/gguf_*.cc", "formats/families/*.cc"],
     "formats_safetensors": ["formats/huggingface/safetensors*.cc"],
     "formats_folder": ["formats/folder_text.cc", "formats/generation_config.cc", "formats/huggingface/safetensors_folder.cc", "formats/tokenizers/tokenizer_json.cc"],
+    "formats_pickle": ["formats/distributed/*.cc"],
+    "formats_checkpoint": ["formats/distributed/*.cc"],
     "formats_hf_config": ["formats/huggingface/hf_*.cc", "formats/families/*.cc", "formats/model/rope_config.cc"],
     "text_template": ["text/jinja/*.cc"],
     "text_tokenizer": ["formats/tokenizers/tokenizer_*.cc", "text/tokenizer/normalizer.cc"],
@@ -134,6 +138,86 @@ def safetensors_files():
     yield safetensors({"__metadata__": {"format": "pt"}, **one, "b": {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]}}, b"\0" * 22)
     yield safetensors({"s": {"dtype": "F8_E4M3", "shape": [], "data_offsets": [0, 1]}}, b"\0")
     yield safetensors({"e": {"dtype": "I64", "shape": [0, 4], "data_offsets": [0, 0]}, **one}, b"\0" * 16)
+
+
+class Pickled:
+    """The opcodes that push values."""
+
+    def text(text):
+        return b"X" + struct.pack("<I", len(text)) + text.encode()
+
+    def number(number):
+        return b"J" + struct.pack("<i", number)
+
+    def group(values):
+        return b"(" + b"".join(values) + b"t"
+
+    def listed(values):
+        return b"](" + b"".join(values) + b"e"
+
+    def table(**values):
+        return b"}(" + b"".join(Pickled.text(key) + value for key, value in values.items()) + b"u"
+
+    def name(module, name):
+        return f"c{module}\n{name}\n".encode()
+
+    def call(name, *arguments):
+        return name + Pickled.group(arguments) + b"R"
+
+    def made(name, state):
+        return name + b")\x81" + state + b"b"
+
+    def size(*numbers):
+        return Pickled.call(Pickled.name("torch", "Size"), Pickled.group(map(Pickled.number, numbers)))
+
+    def whole(value):
+        return b"\x80\x02" + value + b"."
+
+
+def saved_tensor(rows, columns):
+    """What torch.save writes of floats."""
+    p = Pickled
+    storage = p.group([p.text("storage"), p.name("torch", "FloatStorage"), p.text("0"), p.text("cpu"), p.number(rows * columns)]) + b"Q"
+    hooks = p.name("collections", "OrderedDict") + b")R"
+    tensor = p.call(p.name("torch._utils", "_rebuild_tensor_v2"), storage, p.number(0), p.group([p.number(rows), p.number(columns)]),
+                    p.group([p.number(columns), p.number(1)]), b"\x89", hooks)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in (("data.pkl", p.whole(tensor)), ("byteorder", b"little"), ("data/0", bytes(4 * rows * columns))):
+            archive.writestr(zipfile.ZipInfo(f"archive/{name}"), content)
+    return file.getvalue()
+
+
+def checkpoints(parts):
+    """`.metadata` and the file of a tensor [3, 4] whose rows are divided so."""
+    p, module = Pickled, "torch.distributed.checkpoint.metadata"
+    chunks, places, data, begin = [], b"", b"", 0
+    for rows in parts:
+        saved = saved_tensor(rows, 4)
+        chunks.append(p.made(p.name(module, "ChunkStorageMetadata"), p.table(offsets=p.size(begin, 0), sizes=p.size(rows, 4))))
+        places += p.made(p.name(module, "MetadataIndex"), p.table(fqn=p.text("w"), offset=p.size(begin, 0)))
+        places += p.made(p.name("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+                         p.table(relative_path=p.text("__0_0.distcp"), offset=p.number(len(data)), length=p.number(len(saved))))
+        data += saved
+        begin += rows
+    properties = p.made(p.name(module, "TensorProperties"), p.group([p.name("torch", "float32"), b"N", b"\x89"]))
+    tensor = p.made(p.name(module, "TensorStorageMetadata"), p.table(properties=properties, size=p.size(3, 4), chunks=p.listed(chunks)))
+    metadata = p.made(p.name(module, "Metadata"), p.table(state_dict_metadata=p.table(w=tensor), planner_data=b"N", storage_data=b"}(" + places + b"u"))
+    return p.whole(metadata), data
+
+
+def pickles():
+    yield b"\0" + checkpoints([1, 2])[0]
+    yield b"\0" + checkpoints([3])[0]
+    yield b"\1" + saved_tensor(3, 4)
+
+
+def checkpoint_folders():
+    for parts in ([3], [1, 2], [1, 1, 1]):
+        metadata, data = checkpoints(parts)
+        yield struct.pack("<H", len(metadata)) + metadata + data
+    metadata, _ = checkpoints([3])
+    yield struct.pack("<H", len(metadata)) + metadata + safetensors({"w": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}}, b"\0" * 1000)
 
 
 def twins():
@@ -429,6 +513,7 @@ def messages(types=("GenerateRequest", "TokenizeRequest", "EmbedRequest", "Infer
 CORPORA = {
     "formats_gguf": gguf_files, "formats_safetensors": safetensors_files,
     "formats_folder": folders,
+    "formats_pickle": pickles, "formats_checkpoint": checkpoint_folders,
     "formats_hf_config": lambda: (json.dumps(config).encode() for config in twins()),
     "text_template": lambda: (text.encode() + b"\0Hello" for text in templates()),
     "text_tokenizer": lambda: (json.dumps(value, ensure_ascii=False).encode() + b"\0Hello abc abcabc  12" for value in tokenizers()),

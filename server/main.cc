@@ -28,6 +28,7 @@
 #include "formats/files/shrunk_files.h"
 #include "server/bench/bench.h"
 #include "server/chat/chat.h"
+#include "server/convert/convert.h"
 #include "server/doctor/doctor.h"
 #include "server/doctor/memory_report.h"
 #include "server/health.h"
@@ -143,7 +144,7 @@ int Health(const Settings& settings) {
   return EXIT_FAILURE;
 }
 
-// Runs the commands that print what they find: get, list, rm, doctor, and --dry-run.
+// Runs the commands that print what they find: get, list, rm, convert, doctor, and --dry-run.
 int RunCommand(const Startup& startup) {
   std::atomic<bool> stop = false;
   SignalWatcher signals([&stop] { stop = true; }, [] {});
@@ -161,6 +162,9 @@ int RunCommand(const Startup& startup) {
         break;
       case Command::kRemove:
         status = RemoveModel(settings);
+        break;
+      case Command::kConvert:
+        status = RunConvert(settings, stop);
         break;
       case Command::kDoctor: {
         const std::vector<Finding> findings = Examine(settings);
