@@ -77,9 +77,9 @@ void EngineLoop::Run() {
     ExpireDeadlines();
     CommitResults();
     TakeMasks();
-    SetLateInputs();
+    GiveLateInputs();
     SteadyTime wake = PlanSteps().value_or(SteadyTime::max());
-    SetLateInputs();  // a step that was refused has ended everything
+    GiveLateInputs();  // a step that was refused has ended everything
     if (block_events_ != nullptr) HandOutBlockEvents();
     PublishGauges();
     reporter_.Answer([this] { return MakeStatus(); });
@@ -90,7 +90,7 @@ void EngineLoop::Run() {
   std::vector<TokenEvent> events;
   scheduler_->CancelAll(Retriable("the server is shutting down"), clock_.Now(), &events);
   Route(nullptr, std::move(events));
-  SetLateInputs();
+  GiveLateInputs();
   reporter_.Answer([this] { return MakeStatus(); });
 }
 
@@ -186,9 +186,10 @@ void EngineLoop::CommitResults() {
     StepFigures step = reporter_.OnCommit(now);
     step.as_graph = result->as_graph;
     mask_wait_.OnCommit(step.took);
-    SetLateInputs();  // before all else: the step in flight may wait for drafts
+    const absl::Status given = SetLateInputs();  // first: the step in flight may wait for drafts
     OrderMasks(*result, events);
     Route(result, std::move(events));
+    if (!given.ok()) return Fail(given);
     listener_->OnStep(step);
   }
 }
@@ -226,18 +227,22 @@ void EngineLoop::TakeMasks() {
 //
 // Once the engine has failed some may be of a plan that the executor refused, which waits for none.
 // Given together they would be refused with those of steps in flight, which would never end.
-void EngineLoop::SetLateInputs() {
+absl::Status EngineLoop::SetLateInputs() {
   std::vector<LateMask> masks = scheduler_->TakeLateMasks();
   std::vector<LateDraft> drafts = scheduler_->TakeLateDrafts();
   if (failed_) {
     for (const LateMask& mask : masks) (void)executor_->SetMasks({mask});
     for (const LateDraft& draft : drafts) (void)executor_->SetDrafts({draft});
-    return;
+    return absl::OkStatus();
   }
   absl::Status status;
   if (!masks.empty()) status = executor_->SetMasks(std::move(masks));
   if (status.ok() && !drafts.empty()) status = executor_->SetDrafts(std::move(drafts));
-  if (!status.ok()) Fail(status);
+  return status;
+}
+
+void EngineLoop::GiveLateInputs() {
+  if (absl::Status status = SetLateInputs(); !status.ok()) Fail(status);
 }
 
 // Its tokens go to whoever reads as those of a step do.

@@ -107,7 +107,9 @@ class EngineLoop {
   void CommitResults();
   void OrderMasks(const StepResult& result, const std::vector<TokenEvent>& events);
   void TakeMasks();
-  void SetLateInputs();
+  // Returns why the executor refused them.
+  absl::Status SetLateInputs();
+  void GiveLateInputs();
   void Force(const MaskWorkers::Made& made, SteadyTime now);
   // Returns when to try again; nullopt: when something has happened.
   std::optional<SteadyTime> PlanSteps();

@@ -375,7 +375,7 @@ absl::Status Generator::AddDrafter(const Choices& choices, SequenceRequest& sequ
       choice->prediction.emplace(prediction, parts_.drafters.min_match());
     }
   }
-  if (request.speculative) {
+  if (request.speculative && sequence.first_mask == nullptr) {  // masked ones check no drafts
     sequence.drafter = parts_.drafters.Make(sequence, std::move(prediction), tenant);
   }
   return absl::OkStatus();

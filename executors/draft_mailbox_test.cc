@@ -38,7 +38,7 @@ TEST(DraftMailboxTest, PutsDraftsIntoTheirRows) {
 }
 
 // A step that failed has ended without its draft.
-TEST(DraftMailboxTest, DropsDraftsThatComeAfterTheirStep) {
+TEST(DraftMailboxTest, TakesNoDraftOfAnotherStep) {
   DraftMailbox mailbox;
   mailbox.Put({{.step = 6, .row = 0, .tokens = {4}}, {.step = 7, .row = 0, .tokens = {}}});
   StepPlan plan = Plan(7);
@@ -56,9 +56,10 @@ TEST(DraftMailboxTest, WaitsForTheDraft) {
     mailbox.FillAll(plan);
   });
   begins.get_future().wait();
-  mailbox.Put({{.step = 7, .row = 0, .tokens = {1, 2, 3}}});
+  mailbox.Put({{.step = 7, .row = 0, .tokens = {1, 2}}});
   waits.join();
-  EXPECT_EQ(plan.rows[0].num_draft, 3);
+  EXPECT_EQ(plan.rows[0].num_draft, 2);
+  EXPECT_EQ(plan.tokens, (std::vector<Token>{9, 1, 2}));
 }
 
 }  // namespace

@@ -176,8 +176,8 @@ struct RowResult {
   // An error fails this row's sequence alone (its logits were not finite, or the step exceeded the
   // memory). A row whose input the failed one should have sampled fails with it.
   absl::Status status;
-  // Of the result's `tokens`; none on an error. One for each WantedLogits, but for a draft's: the
-  // last is sampled where the draft ends, or has another token.
+  // Of the result's `tokens`; none on an error. One for each WantedLogits. A row with a draft
+  // has fewer if a token of it was wrong: the last one is what was sampled instead.
   Range tokens;
   // A range of the result's `embeddings`; empty on an error, and if the model generates.
   Range embedding;

@@ -18,7 +18,8 @@ class DraftRecord {
 
   // Returns how many tokens of a draft are worth their positions, at most `most`: the n-th is if
   // the first n are right at least as often as `cost` says, the time of a position as a share of
-  // the time in which the step samples a token without it.
+  // the time in which the step samples a token without it, and a tenth more, since that is an
+  // estimate.
   int32_t WorthDrafting(double cost, int32_t most) const;
 
   // Returns the probability that the next token of a draft is right if those before it are.

@@ -60,6 +60,10 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
     }
   }
   MILLRACE_RETURN_IF_ERROR(CheckPools(limits));
+  if (options.num_draft_tokens < 0 || options.num_draft_tokens > kMaxDraftTokens) {
+    return absl::InvalidArgumentError(StrCat("num_draft_tokens: is ", options.num_draft_tokens,
+                                             ", must be 0 to ", kMaxDraftTokens));
+  }
   if (limits.max_num_batched_tokens < limits.max_num_seqs) {
     return absl::InvalidArgumentError(
         StrCat("max_num_batched_tokens: is ", limits.max_num_batched_tokens,
@@ -316,10 +320,12 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
 
   std::optional<EndReason> reason;
   const size_t size = sequence.tokens.size();
-  if (row.num_draft > 0) CountAccepted(sequence, row, row_result.tokens.end - sampled - 1);
+  const int32_t accepted = row_result.tokens.size() - row.num_scored - 1;
+  if (row.num_draft > 0 && sequence.slot) sequence.computed -= row.num_draft - accepted;
   while (event.sampled.end < row_result.tokens.end && !reason) {
     reason = TakeToken(sequence, result.tokens[event.sampled.end++].token, now);
   }
+  if (row.num_draft > 0) CountAccepted(event.sampled.size() - 1);
   if (!row.samples && row.end == sequence.max_size) {
     reason = EndReason::kLength;  // nothing was to be generated
   }
@@ -401,8 +407,6 @@ SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status st
       .ended = now,
   };
   if (reason == EndReason::kStopToken) end.stop_token = sequence.tokens.back();
-  end.draft_tokens = sequence.draft_tokens;
-  end.accepted_tokens = sequence.accepted_tokens;
 
   if (sequence.slot) {
     LeaveSlot(sequence);

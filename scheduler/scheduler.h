@@ -175,7 +175,7 @@ class Scheduler {
   struct PlannedRow {
     Sequence* sequence;
     SlotId slot;
-    int32_t end;  // position after its last input token
+    int32_t end;  // position after its last input token, if drafts before it are right
     int32_t num_scored;
     bool samples;
     int32_t num_draft = 0;
@@ -255,9 +255,9 @@ class Scheduler {
   int32_t LongestDraft(const Sequence& sequence) const;
   void ChooseDrafts(Draft& draft, int32_t rows, int64_t context);
   void AddDraft(Sequence& sequence, int32_t length, StepRow& row, StepPlan& plan);
-  void CountDraft(Sequence& sequence, int32_t length);
+  void CountDraft(int32_t length);
   void SetLateDraft(Sequence& sequence);
-  void CountAccepted(Sequence& sequence, const PlannedRow& row, int32_t accepted);
+  void CountAccepted(int32_t accepted);
   void GuessOn(Sequence& sequence, size_t first);
 
   int32_t PromptCheckpoint(const Sequence& sequence) const;

@@ -12,6 +12,8 @@ namespace {
 constexpr int32_t kProbedPositions = 8;
 // The cost of a position (DraftRecord::WorthDrafting) while steps have not told it.
 constexpr double kUnknownCost = 0.3;
+// Where prompts run or wait, drafts take one in so many of a step's tokens at most.
+constexpr int32_t kShareBesidePrompts = 4;
 
 }  // namespace
 
@@ -51,6 +53,8 @@ void Scheduler::ChooseDrafts(Draft& draft, int32_t rows, int64_t context) {
   if (options_.num_draft_tokens == 0) return;
   int32_t left = std::min(draft.budget - static_cast<int32_t>(running_.size()),
                           options_.num_step_draft_tokens);
+  const bool prompts_wait = !waiting_.empty() || rows < static_cast<int32_t>(running_.size());
+  if (prompts_wait) left = std::min(left, draft.budget / kShareBesidePrompts);
   std::optional<double> cost;
   for (Sequence* const sequence : running_) {
     sequence->planned_draft = std::min(LongestDraft(*sequence), left);
@@ -73,14 +77,12 @@ void Scheduler::AddDraft(Sequence& sequence, int32_t length, StepRow& row, StepP
     return;
   }
   plan.tokens.insert(plan.tokens.end(), sequence.draft.begin(), sequence.draft.begin() + length);
-  CountDraft(sequence, length);
+  CountDraft(length);
 }
 
-void Scheduler::CountDraft(Sequence& sequence, int32_t length) {
+void Scheduler::CountDraft(int32_t length) {
   counters_.drafts += length > 0 ? 1 : 0;
   counters_.draft_tokens += length;
-  counters_.decode_tokens += length;
-  sequence.draft_tokens += length;
 }
 
 // Gives the row that waits for its draft what the drafter knows by now.
@@ -99,15 +101,14 @@ void Scheduler::SetLateDraft(Sequence& sequence) {
   sequence.tokens_in_flight -= missing;
   sequence.drafts_in_flight -= missing;
   if (sequence.slot) sequence.computed -= missing;
-  CountDraft(sequence, length);
+  CountDraft(length);
   late_drafts_.push_back(std::move(late));
 }
 
-// Counts what a row's result says of its draft: so many of its tokens were sampled.
-void Scheduler::CountAccepted(Sequence& sequence, const PlannedRow& row, int32_t accepted) {
+// Counts what of a draft the answer has.
+void Scheduler::CountAccepted(int32_t accepted) {
   for (int32_t i = 0; i < accepted; ++i) ++counters_.accepted_tokens[i];
-  sequence.accepted_tokens += accepted;
-  if (sequence.slot) sequence.computed -= row.num_draft - accepted;
+  counters_.decode_tokens += accepted;
 }
 
 // Compares what was guessed with the tokens from `first` on, which have come since, and has the

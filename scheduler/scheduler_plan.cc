@@ -154,7 +154,8 @@ void Scheduler::ReleaseBehindWindows() {
 //
 // Nobody is preempted for a whole chunk where it is blocks with windows that are short, which come
 // back soon: the chunk is cut to what those have beside what sequences that decode need in this
-// step, or to a block.
+// step, or to a block. Nor is anybody preempted for guesses: a draft is cut to the blocks there
+// are.
 int32_t Scheduler::FreeBlocksFor(size_t running, int32_t num_tokens, Draft& draft) {
   const Sequence& sequence = *running_[running];
   const int32_t held = sequence.tables.length();
@@ -164,7 +165,10 @@ int32_t Scheduler::FreeBlocksFor(size_t running, int32_t num_tokens, Draft& draf
   }
   const int32_t ahead = sequence.decoding() ? 0 : draft.blocks_ahead;
   missing = std::min(missing, std::max(pools_.available_with_window() - ahead, 1));
-  while (pools_.available() < missing && running_.back() != &sequence) {
+  const int32_t guessed = sequence.decoding() ? sequence.planned_draft : 0;
+  const int32_t needed =
+      std::min(missing, BlocksFor(sequence.computed + num_tokens - guessed) - held);
+  while (pools_.available() < needed && running_.back() != &sequence) {
     Preempt(*running_.back(), draft);
   }
   const int32_t blocks = held + std::min(missing, pools_.available());

@@ -14,7 +14,7 @@ SequenceStatus StatusOf(const Sequence& sequence) {
           .priority = sequence.priority,
           .prompt_tokens = sequence.prompt_size,
           .cached_tokens = sequence.cached_tokens.value_or(0),
-          .computed_tokens = sequence.least_computed(),
+          .computed_tokens = sequence.slot ? sequence.least_computed() : 0,
           .generated_tokens = size - sequence.prompt_size,
           .max_tokens = sequence.max_size - sequence.prompt_size,
           .blocks = sequence.tables.length(),

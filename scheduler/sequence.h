@@ -70,8 +70,6 @@ struct Sequence {
   std::shared_ptr<Drafter> drafter;        // has `tokens`; null: nothing is guessed
   std::vector<Token> draft;                // what is guessed to follow `tokens`
   DraftRecord record;                      // of what was guessed
-  int32_t draft_tokens = 0;                // that rows had
-  int32_t accepted_tokens = 0;             // of these
 
   // In flight.
   int32_t rows_in_flight = 0;

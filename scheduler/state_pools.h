@@ -70,8 +70,9 @@ class StatePools {
   // Appends the sequence's blocks from place `from` on, as StepRow::blocks has them.
   void AddBlocks(const Sequence& sequence, int32_t from, std::vector<BlockId>& out) const;
 
-  // Releases the sequence's blocks that no position from `computed` on reads, of the first `most`
-  // places. Of rows in flight they may be used by steps that are submitted later (BlockPool).
+  // Releases the sequence's blocks that no position from least_computed() on reads, of the first
+  // `most` places. Of rows in flight they may be used by steps that are submitted later
+  // (BlockPool).
   void ReleaseBehindWindows(Sequence& sequence, int32_t most);
 
   void ReleaseAll(Sequence& sequence);

@@ -28,9 +28,6 @@ struct SequenceEnd {
   int32_t prompt_tokens;
   int32_t cached_tokens;  // of the prompt's, found in the prefix cache when it was first scheduled
   int32_t generated_tokens;  // the stop token too
-  // Of its drafts: tokens that were computed, and those of them that the answer has.
-  int32_t draft_tokens = 0;
-  int32_t accepted_tokens = 0;
 
   SteadyTime arrival;
   std::optional<SteadyTime> first_scheduled;  // planned into a step

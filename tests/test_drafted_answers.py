@@ -1,4 +1,4 @@
-"""Drafts: answers have the same bits with and without them, whatever else a request asks for, and repeated text takes fewer steps."""
+"""Drafts: answers have the same bits with and without them, whatever else a request asks for."""
 import concurrent.futures
 import json
 import random

@@ -69,6 +69,7 @@ class HostExecutor : public Executor {
     std::unique_ptr<HostModel> model;
     Slots slots;
     CpuStepInput input;
+    StepPlan plan;  // which the input points into
   };
   struct LeakIfItHangs {
     void operator()(Parts* parts) const {
@@ -76,7 +77,9 @@ class HostExecutor : public Executor {
     }
   };
 
-  StepResult Run(StepPlan plan) {
+  StepResult Run(StepPlan submitted) {
+    parts_->plan = std::move(submitted);
+    StepPlan& plan = parts_->plan;
     drafts_.FillAll(plan);
     if (!plan.moves.empty()) {
       absl::Status moved = model_->Move(plan.moves);
