@@ -1,5 +1,4 @@
 #include "executors/cpu/cpu_ops.h"
-#include "executors/host/host_executor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +7,7 @@
 
 #include "base/fault_points.h"
 #include "base/strings.h"
+#include "executors/host/host_executor.h"
 
 namespace millrace::cpu {
 namespace {
