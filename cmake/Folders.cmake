@@ -176,7 +176,7 @@ millrace_folder(server/grpc     SEES ${_endpoint} text/grammar proto server/guar
 millrace_folder(server/tracing  SEES base engine/request/trace.h hub/http_client.h proto USES absl prometheus)
 # Events of the prefix cache go out as the plain values that the scheduler makes of them: neither the scheduler nor the engine knows
 # that there are sockets.
-millrace_folder(server/kv_events SEES base plan engine/block_event_sink.h formats/json scheduler/block_events.h scheduler/block_hash.h
+millrace_folder(server/kv_events SEES base config/value.h plan engine/block_event_sink.h formats/json scheduler/block_events.h scheduler/block_hash.h
                                 USES absl json prometheus zmq)
 # The bench runs a model without a server: the settings, an executor and the engine thread.
 millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h

@@ -341,6 +341,14 @@ absl::Status Server::OpenKvEvents() {
                 ? ""
                 : StrCat("; replay and snapshots at ", kv_events_->replay_endpoint()),
             ". They hold the tokens of prompts, and whoever reaches an endpoint reads them");
+  const auto warn = [](const std::string& endpoint) {
+    if (IsLocal(endpoint)) return;
+    kLog.Warning(
+        "KV events: whoever reaches ", endpoint,
+        " reads the tokens of all tenants' prompts, without a key: admit the router alone");
+  };
+  if (Listens(config.endpoint)) warn(kv_events_->endpoint());
+  warn(kv_events_->replay_endpoint());
   return absl::OkStatus();
 }
 

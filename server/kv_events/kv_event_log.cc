@@ -8,22 +8,36 @@
 namespace millrace {
 
 KvEventMessage KvEventLog::Begin(double time) {
-  return Keep(kFirstSequence, encoder_.Encode({}, time, /*cleared=*/true));
+  return Keep(encoder_.Encode({}, time, /*cleared=*/true));
 }
 
-KvEventMessage KvEventLog::Append(KvEventBatch batch) {
+std::vector<KvEventMessage> KvEventLog::Append(KvEventBatch batch) {
   std::vector<const BlockEvent*> events;
   events.reserve(batch.events.size());
   for (const BlockEvent& event : batch.events) events.push_back(&event);
-  encoder_.SortByGroup(events);
-  std::string payload = encoder_.Encode(events, batch.time, /*cleared=*/false);
+  std::vector<KvEventMessage> messages;
+  for (std::string& part : EncodeParts(std::move(events), batch.time, /*cleared=*/false)) {
+    messages.push_back(Keep(std::move(part)));
+  }
   blocks_.Apply(std::move(batch.events));
-  return Keep(batch.sequence, std::move(payload));
+  return messages;
 }
 
-KvEventMessage KvEventLog::Keep(uint64_t sequence, std::string payload) {
-  next_sequence_ = sequence + 1;
-  KvEventMessage message = {sequence, std::make_shared<const std::string>(std::move(payload))};
+// Returns one payload at least, of at most kMessageBlocks each.
+std::vector<std::string> KvEventLog::EncodeParts(std::vector<const BlockEvent*> events, double time,
+                                                 bool cleared) const {
+  encoder_.SortByGroup(events);
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin == 0 || begin < events.size(); begin += kMessageBlocks) {
+    const auto part = absl::MakeConstSpan(events).subspan(begin, kMessageBlocks);
+    parts.push_back(encoder_.Encode(part, time, cleared && begin == 0));
+  }
+  return parts;
+}
+
+KvEventMessage KvEventLog::Keep(std::string payload) {
+  KvEventMessage message = {next_sequence_++,
+                            std::make_shared<const std::string>(std::move(payload))};
   kept_.push_back(message);
   kept_bytes_ += message.payload->size();
   while (kept_.size() > buffer_steps_ || kept_bytes_ > kMaxReplayBytes) {
@@ -41,13 +55,9 @@ std::vector<KvEventMessage> KvEventLog::Replay(uint64_t from) const {
 }
 
 std::vector<KvEventMessage> KvEventLog::Snapshot(double time) const {
-  std::vector<const BlockEvent*> blocks = blocks_.ParentsFirst();
-  encoder_.SortByGroup(blocks);
   std::vector<KvEventMessage> messages;
-  for (size_t begin = 0; begin == 0 || begin < blocks.size(); begin += kSnapshotBlocks) {
-    const auto part = absl::MakeConstSpan(blocks).subspan(begin, kSnapshotBlocks);
-    std::string payload = encoder_.Encode(part, time, /*cleared=*/begin == 0);
-    messages.push_back({next_sequence_, std::make_shared<const std::string>(std::move(payload))});
+  for (std::string& part : EncodeParts(blocks_.ParentsFirst(), time, /*cleared=*/true)) {
+    messages.push_back({next_sequence_, std::make_shared<const std::string>(std::move(part))});
   }
   return messages;
 }

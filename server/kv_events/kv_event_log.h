@@ -24,10 +24,9 @@ struct KvEventMessage {
 // Used by one thread.
 class KvEventLog {
  public:
-  // Bounds on what is kept for Replay, beside `buffer_steps`, and on the blocks of one message of a
-  // snapshot.
+  // Bounds on what is kept for Replay, beside `buffer_steps`, and on the blocks of one message.
   static constexpr size_t kMaxReplayBytes = 256 << 20;
-  static constexpr size_t kSnapshotBlocks = 1024;
+  static constexpr size_t kMessageBlocks = 1024;
   // Of the message that begins a server's life (Begin). Those of Append follow it.
   static constexpr uint64_t kFirstSequence = 0;
 
@@ -39,8 +38,9 @@ class KvEventLog {
   // holds.
   KvEventMessage Begin(double time);
 
-  // Returns the batch's message. Batches come in the order of their sequence numbers.
-  KvEventMessage Append(KvEventBatch batch);
+  // Returns the messages of a batch, at least one, and gives them the numbers that follow the last
+  // message's, without a gap. One that was merged of many may have several.
+  std::vector<KvEventMessage> Append(KvEventBatch batch);
 
   // Returns the messages that are kept from a sequence number on.
   std::vector<KvEventMessage> Replay(uint64_t from) const;
@@ -53,7 +53,9 @@ class KvEventLog {
   uint64_t next_sequence() const { return next_sequence_; }
 
  private:
-  KvEventMessage Keep(uint64_t sequence, std::string payload);
+  KvEventMessage Keep(std::string payload);
+  std::vector<std::string> EncodeParts(std::vector<const BlockEvent*> events, double time,
+                                       bool cleared) const;
 
   const KvEventEncoder encoder_;
   const size_t buffer_steps_;

@@ -47,7 +47,7 @@ uint64_t FromBigEndian(std::string_view bytes) {
   return value;
 }
 
-// Sends a message of some frames. False: it cannot be taken now.
+// Sends a message of some frames. False: whom it is for has left too much unread, or is gone.
 bool Send(void* socket, std::initializer_list<std::string_view> frames) {
   size_t left = frames.size();
   for (const std::string_view frame : frames) {
@@ -106,7 +106,7 @@ KvEventPublisher::KvEventPublisher(const KvEventsConfig& config, prometheus::Reg
       replays_(&Requests(registry).Add({{"request", "replay"}})),
       snapshots_(&Requests(registry).Add({{"request", "snapshot"}})),
       context_(zmq_ctx_new()),
-      queue_(static_cast<size_t>(config.max_queue_size), KvEventLog::kFirstSequence + 1),
+      queue_(static_cast<size_t>(config.max_queue_size)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 absl::StatusOr<std::unique_ptr<KvEventPublisher>> KvEventPublisher::Open(
@@ -155,6 +155,11 @@ absl::StatusOr<KvEventPublisher::Socket> KvEventPublisher::OpenSocket(int type,
   zmq_setsockopt(socket.get(), ZMQ_IPV6, &ipv6, sizeof(ipv6));
   zmq_setsockopt(socket.get(), ZMQ_SNDHWM, &high_water_mark, sizeof(high_water_mark));
   zmq_setsockopt(socket.get(), ZMQ_MAXMSGSIZE, &kMostRequestBytes, sizeof(kMostRequestBytes));
+  // So that an answer ends where its listener takes no more, instead of losing messages.
+  const int mandatory = 1;
+  if (type == ZMQ_ROUTER) {
+    zmq_setsockopt(socket.get(), ZMQ_ROUTER_MANDATORY, &mandatory, sizeof(mandatory));
+  }
   if ((listens ? zmq_bind : zmq_connect)(socket.get(), endpoint.c_str()) != 0) return failed();
   std::array<char, 1024> last{};
   size_t size = last.size();
@@ -185,6 +190,7 @@ void KvEventPublisher::Run() {
   std::array<zmq_pollitem_t, 2> items = {
       {{nullptr, wake_, ZMQ_POLLIN, 0}, {replay_.get(), 0, ZMQ_POLLIN, 0}}};
   while (!stopping_) {
+    // It returns at once while requests remain.
     if (zmq_poll(items.data(), replay_ == nullptr ? 1 : 2, -1) < 0 && zmq_errno() != EINTR) {
       kLog.Error("kv-events-config: no more events: ", zmq_strerror(zmq_errno()));
       return;
@@ -192,14 +198,15 @@ void KvEventPublisher::Run() {
     uint64_t woken;
     (void)!read(wake_, &woken, sizeof(woken));
     PublishWaiting();
-    if (replay_ != nullptr) AnswerRequests();
+    if (replay_ != nullptr) AnswerRequest();
   }
 }
 
 void KvEventPublisher::PublishWaiting() {
   for (KvEventBatch& batch : queue_.TakeAll()) {
-    const KvEventMessage message = log_->Append(std::move(batch));
-    Send(events_.get(), {config_.topic, BigEndian(message.sequence), *message.payload});
+    for (const KvEventMessage& message : log_->Append(std::move(batch))) {
+      Send(events_.get(), {config_.topic, BigEndian(message.sequence), *message.payload});
+    }
     published_->Increment();
   }
   const int64_t merged = queue_.num_merged();
@@ -208,15 +215,15 @@ void KvEventPublisher::PublishWaiting() {
 
 // What is in the queue when the request comes is published before it is answered: of two requests
 // of one listener, the second says no less.
-void KvEventPublisher::AnswerRequests() {
-  while (const std::optional<std::vector<std::string>> frames = Receive(replay_.get())) {
-    if (frames->size() != 3 || !(*frames)[1].empty()) {
-      kLog.Debug("kv-events-config: a request of ", frames->size(),
-                 " frames; expected: an empty one and one more");
-      continue;
-    }
-    Answer((*frames)[0], (*frames)[2]);
+void KvEventPublisher::AnswerRequest() {
+  const std::optional<std::vector<std::string>> frames = Receive(replay_.get());
+  if (!frames.has_value()) return;
+  if (frames->size() != 3 || !(*frames)[1].empty()) {
+    kLog.Debug("kv-events-config: a request of ", frames->size(),
+               " frames; expected: an empty one and one more");
+    return;
   }
+  Answer((*frames)[0], (*frames)[2]);
 }
 
 void KvEventPublisher::Answer(const std::string& requester, std::string_view request) {

@@ -32,6 +32,9 @@ namespace millrace {
 //   "snapshot"                   all blocks that there are (KvEventLog::Snapshot)
 //   anything else                none
 //
+// Requests are answered one at a time, and what waits to be published goes before each. An answer
+// that its listener does not take is broken off: it has no end.
+//
 // The engine never waits for any of this: a full queue merges batches (KvEventQueue), a listener
 // that does not read loses messages beyond the high-water mark, and sees it by the numbers.
 class KvEventPublisher final : public BlockEventSink {
@@ -42,7 +45,8 @@ class KvEventPublisher final : public BlockEventSink {
                                                                 prometheus::Registry& registry);
   KvEventPublisher(const KvEventPublisher&) = delete;
   KvEventPublisher& operator=(const KvEventPublisher&) = delete;
-  // Publishes what waits, and closes.
+  // Closes, once the answer that is being sent is done: what still waits, here or for a listener,
+  // is dropped.
   ~KvEventPublisher() override;
 
   // Begins to publish the events of a model with this state. Called once, before the first
@@ -71,7 +75,7 @@ class KvEventPublisher final : public BlockEventSink {
   void Wake();
   void Run();
   void PublishWaiting();
-  void AnswerRequests();
+  void AnswerRequest();
   void Answer(const std::string& requester, std::string_view request);
 
   const KvEventsConfig config_;

@@ -7,15 +7,21 @@ namespace millrace {
 void KvEventQueue::Push(std::vector<BlockEvent> events, double time) {
   std::lock_guard lock(mutex_);
   if (batches_.size() == capacity_) MergeOldest();
-  batches_.push_back({next_sequence_++, time, std::move(events)});
+  batches_.push_back({time, std::move(events)});
 }
 
+// Under the lock things only change their owner, so that Push never waits for a sort.
 std::vector<KvEventBatch> KvEventQueue::TakeAll() {
-  std::lock_guard lock(mutex_);
+  std::deque<KvEventBatch> batches;
+  std::optional<Merged> merged;
+  {
+    std::lock_guard lock(mutex_);
+    batches.swap(batches_);
+    merged.swap(merged_);
+  }
   std::vector<KvEventBatch> taken;
-  if (has_merged_) taken.push_back(TakeMerged());
-  std::move(batches_.begin(), batches_.end(), std::back_inserter(taken));
-  batches_.clear();
+  if (merged.has_value()) taken.push_back(ToBatch(*std::move(merged)));
+  std::move(batches.begin(), batches.end(), std::back_inserter(taken));
   return taken;
 }
 
@@ -26,32 +32,32 @@ int64_t KvEventQueue::num_merged() const {
 
 // The events of a block take turns: one that follows another takes back what that one said.
 void KvEventQueue::MergeOldest() {
+  if (merged_.has_value()) {
+    ++num_merged_;
+  } else {
+    merged_.emplace();
+  }
   KvEventBatch& oldest = batches_.front();
+  merged_->time = oldest.time;
   for (BlockEvent& event : oldest.events) {
-    const auto [it, is_new] = net_by_key_.try_emplace({event.group, event.hash});
+    const auto [it, is_new] = merged_->net_by_key.try_emplace({event.group, event.hash});
     if (is_new) {
-      net_.push_back(std::move(event));
-      it->second = std::prev(net_.end());
+      merged_->net.push_back(std::move(event));
+      it->second = std::prev(merged_->net.end());
     } else {
-      net_.erase(it->second);
-      net_by_key_.erase(it);
+      merged_->net.erase(it->second);
+      merged_->net_by_key.erase(it);
     }
   }
-  if (has_merged_) ++num_merged_;
-  has_merged_ = true;
-  merged_ = {oldest.sequence, oldest.time, {}};
   batches_.pop_front();
 }
 
 // A parent that went and came again stands behind its children by now: it is put before them.
-KvEventBatch KvEventQueue::TakeMerged() {
-  net_.sort([](const BlockEvent& a, const BlockEvent& b) { return a.place < b.place; });
-  KvEventBatch merged = std::exchange(merged_, {});
-  std::move(net_.begin(), net_.end(), std::back_inserter(merged.events));
-  net_.clear();
-  net_by_key_.clear();
-  has_merged_ = false;
-  return merged;
+KvEventBatch KvEventQueue::ToBatch(Merged merged) {
+  merged.net.sort([](const BlockEvent& a, const BlockEvent& b) { return a.place < b.place; });
+  KvEventBatch batch = {merged.time, {}};
+  std::move(merged.net.begin(), merged.net.end(), std::back_inserter(batch.events));
+  return batch;
 }
 
 }  // namespace millrace

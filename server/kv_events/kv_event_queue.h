@@ -7,6 +7,7 @@
 #include <deque>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,46 +21,45 @@ namespace millrace {
 using BlockKey = std::pair<int, BlockHash>;
 
 struct KvEventBatch {
-  uint64_t sequence = 0;
   double time = 0;  // of the events, in seconds since 1970
   std::vector<BlockEvent> events;
 };
 
-// A bounded queue whose push never fails and never waits for the other side. Batches are numbered
-// as they come. A full queue merges the oldest into one, which has the number of the last of them:
-// the numbers before it never come, by which a listener knows, and what came and went again among
-// its events is left out, so that it has at most two for each block of the pool. Nothing that
-// follows the cache by all batches goes wrong over it.
+// A bounded queue whose push never fails and never waits for the other side's work. A full queue
+// merges the oldest batches into one, from which what came and went again is left out, so that it
+// has at most one event for each block. Batches have no numbers here: their messages get them when
+// they are taken (KvEventLog), so that a merge leaves no gap, which no replay would ever fill.
 class KvEventQueue {
  public:
-  // `capacity` is at least 1. `first_sequence` is the number of the first batch.
-  KvEventQueue(size_t capacity, uint64_t first_sequence)
-      : capacity_(capacity), next_sequence_(first_sequence) {}
+  // `capacity` is at least 1.
+  explicit KvEventQueue(size_t capacity) : capacity_(capacity) {}
 
   void Push(std::vector<BlockEvent> events, double time);
 
   // Takes all batches, the oldest first.
   std::vector<KvEventBatch> TakeAll();
 
-  // Returns how many batches were merged into others, so that their numbers never came.
+  // Returns how many batches were merged into others.
   int64_t num_merged() const;
 
  private:
+  // A batch of others: the last event of each block, unless the one before it was of the other
+  // kind.
+  struct Merged {
+    double time = 0;  // of the last of them
+    std::list<BlockEvent> net;
+    absl::flat_hash_map<BlockKey, std::list<BlockEvent>::iterator> net_by_key;
+  };
+
   void MergeOldest();
-  KvEventBatch TakeMerged();
+  static KvEventBatch ToBatch(Merged merged);
 
   const size_t capacity_;
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  uint64_t next_sequence_;
   std::deque<KvEventBatch> batches_;
+  std::optional<Merged> merged_;  // precedes batches_
   int64_t num_merged_ = 0;
-  // The merged batch, which precedes batches_, without its events. These stand in net_: the last
-  // one of each block, unless the one before it was of the other kind.
-  bool has_merged_ = false;
-  KvEventBatch merged_;
-  std::list<BlockEvent> net_;
-  absl::flat_hash_map<BlockKey, std::list<BlockEvent>::iterator> net_by_key_;
 };
 
 }  // namespace millrace

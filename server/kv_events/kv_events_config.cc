@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "config/value.h"
 #include "formats/json/json.h"
 #include "formats/json/json_fields.h"
 
@@ -87,7 +88,7 @@ absl::StatusOr<KvEventsConfig> ParseKvEventsConfig(std::string_view json) {
   MILLRACE_RETURN_IF_ERROR(ReadEndpoint(fields, "endpoint", config.endpoint));
   MILLRACE_RETURN_IF_ERROR(ReadEndpoint(fields, "replay_endpoint", config.replay_endpoint));
   MILLRACE_RETURN_IF_ERROR(ReadCount(fields, "buffer_steps", 0, config.buffer_steps));
-  MILLRACE_RETURN_IF_ERROR(ReadCount(fields, "hwm", 0, config.hwm));
+  MILLRACE_RETURN_IF_ERROR(ReadCount(fields, "hwm", 1, config.hwm));
   MILLRACE_RETURN_IF_ERROR(ReadCount(fields, "max_queue_size", 1, config.max_queue_size));
   if (fields.Find("topic") != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(config.topic, fields.String("topic"));
@@ -104,9 +105,19 @@ bool Listens(std::string_view endpoint) {
          endpoint.find("::") != endpoint.npos;
 }
 
+bool IsLocal(std::string_view endpoint) {
+  constexpr std::string_view kTcp = "tcp://";
+  if (!endpoint.starts_with(kTcp)) return true;
+  std::string_view host = endpoint.substr(kTcp.size());
+  host = host.substr(0, host.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return IsLoopback(host);
+}
+
 std::string AtHost(std::string_view endpoint, std::string_view host) {
   const size_t star = endpoint.find('*');
   if (star == endpoint.npos || !endpoint.starts_with("tcp://")) return std::string(endpoint);
+  if (host == "localhost") host = "127.0.0.1";  // ZeroMQ listens at numbers alone
   const bool is_ipv6 = host.find(':') != host.npos;
   return StrCat(endpoint.substr(0, star), is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "",
                 endpoint.substr(star + 1));

@@ -16,7 +16,7 @@ struct KvEventsConfig {
   std::string endpoint = "tcp://*:5557";
   std::string replay_endpoint;  // empty: none
   int32_t buffer_steps = 10'000;
-  int32_t hwm = 100'000;
+  int32_t hwm = 100'000;  // at least 1: to ZeroMQ 0 is no bound
   int32_t max_queue_size = 100'000;
   std::string topic;
 };
@@ -29,7 +29,11 @@ absl::StatusOr<KvEventsConfig> ParseKvEventsConfig(std::string_view json);
 // which it does at ipc:// and where the host is * or has "::".
 bool Listens(std::string_view endpoint);
 
-// Returns the endpoint with the address `host` in the place of *.
+// Returns whether only this machine reaches what listens at an endpoint, which has numbers.
+bool IsLocal(std::string_view endpoint);
+
+// Returns the endpoint with the address `host`, as --host has it, in the place of *. For localhost
+// it is that of IPv4.
 std::string AtHost(std::string_view endpoint, std::string_view host);
 
 }  // namespace millrace

@@ -60,6 +60,7 @@ TEST(KvEventsConfigTest, WhatIsWrongIsNamed) {
       {R"({"replay_endpoint": "ipc://"})", R"(replay_endpoint: is "ipc://")"},
       {R"({"buffer_steps": -1})", "kv-events-config: buffer_steps"},
       {R"({"hwm": 0.5})", "kv-events-config: hwm"},
+      {R"({"hwm": 0})", "kv-events-config: hwm"},
       {R"({"max_queue_size": 0})", "kv-events-config: max_queue_size"},
       {R"({"topic": 7})", "kv-events-config: topic"},
       {R"({"topic": ")" + std::string(1025, 'a') + "\"}", "topic: has 1025 bytes; allowed: "},
@@ -80,8 +81,18 @@ TEST(KvEventsConfigTest, AnEndpointIsListenedAtOrConnectedToByTheRuleOfVllm) {
   }
 }
 
+TEST(KvEventsConfigTest, OnlyLoopbackAndFilesAreLocal) {
+  for (const char* const endpoint : {"tcp://127.0.0.1:1", "tcp://[::1]:1", "ipc:///tmp/events"}) {
+    EXPECT_TRUE(IsLocal(endpoint)) << endpoint;
+  }
+  for (const char* const endpoint : {"tcp://0.0.0.0:1", "tcp://[::]:1", "tcp://10.0.0.1:1"}) {
+    EXPECT_FALSE(IsLocal(endpoint)) << endpoint;
+  }
+}
+
 TEST(KvEventsConfigTest, AStarIsTheAddressOfTheServer) {
   EXPECT_EQ(AtHost("tcp://*:5557", "127.0.0.1"), "tcp://127.0.0.1:5557");
+  EXPECT_EQ(AtHost("tcp://*:5557", "localhost"), "tcp://127.0.0.1:5557");
   EXPECT_EQ(AtHost("tcp://*:5557", "::"), "tcp://[::]:5557");
   EXPECT_EQ(AtHost("tcp://[::]:5557", "127.0.0.1"), "tcp://[::]:5557");
   EXPECT_EQ(AtHost("ipc:///tmp/a*", "127.0.0.1"), "ipc:///tmp/a*");
