@@ -17,7 +17,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostTokens = 1'000'000;
-constexpr double kLongestDelay = 1e10;  // milliseconds
+// Milliseconds. Timestamps may count from 1970.
+constexpr double kLongestDelay = 1e10;
+constexpr double kLatestTime = 1e15;
+constexpr int kDeepest = 64;  // levels: values are copied and written by recursion
 
 absl::Status Wrong(std::string_view field, std::string_view expected) {
   return absl::InvalidArgumentError(StrCat(field, ": expected ", expected));
@@ -28,6 +31,21 @@ std::string DumpJson(const Json& json) {
 }
 
 SharedJson Shared(const Json& json) { return std::make_shared<const std::string>(DumpJson(json)); }
+
+// Returns a discarded value for what is not JSON.
+absl::StatusOr<Json> ParseLine(std::string_view text) {
+  bool is_too_deep = false;
+  // `depth` is how many values there are around an array or object that begins.
+  const auto keep = [&](int depth, Json::parse_event_t event, Json&) {
+    const bool begins =
+        event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start;
+    is_too_deep |= begins && depth >= kDeepest;
+    return !is_too_deep;
+  };
+  Json json = Json::parse(text, keep, false);
+  if (!is_too_deep) return json;
+  return absl::InvalidArgumentError(StrCat("is nested deeper than ", kDeepest, " levels"));
+}
 
 // Returns a member that is there and not null, else nullptr.
 const Json* Member(const Json& object, std::string_view name) {
@@ -53,11 +71,11 @@ absl::StatusOr<std::string> ReadId(const Json& object, std::string_view name) {
   return id->get<std::string>();
 }
 
-absl::StatusOr<double> ReadMilliseconds(const Json& object, std::string_view name) {
+absl::StatusOr<double> ReadMilliseconds(const Json& object, std::string_view name, double most) {
   const Json* const member = Member(object, name);
   if (member == nullptr) return 0;
-  if (!member->is_number() || *member < 0 || *member > kLongestDelay) {
-    return Wrong(name, "a number of milliseconds from 0 to 1e10");
+  if (!member->is_number() || *member < 0 || *member > most) {
+    return Wrong(name, StrCat("a number of milliseconds from 0 to ", most));
   }
   return member->get<double>();
 }
@@ -120,7 +138,8 @@ absl::Status ReadTurnFields(const Json& object, TraceTurn& turn) {
     if (!restart->is_boolean()) return Wrong("restart", "true or false");
     turn.restarts = restart->get<bool>();
   }
-  MILLRACE_ASSIGN_OR_RETURN(const double delay, ReadMilliseconds(object, "delay"));
+  MILLRACE_ASSIGN_OR_RETURN(const double delay,
+                            ReadMilliseconds(object, "delay", kLongestDelay));
   turn.delay = delay / 1e3;
   Json extra = Json::object();
   if (const Json* const member = Member(object, "extra")) {
@@ -148,7 +167,7 @@ class TraceReader {
  public:
   absl::Status ReadLine(std::string_view text, int line) {
     line_ = line;
-    const Json object = Json::parse(text, nullptr, false);
+    MILLRACE_ASSIGN_OR_RETURN(const Json object, ParseLine(text));
     if (!object.is_object()) return absl::InvalidArgumentError("expected a JSON object");
     if (object.contains("turns")) return ReadSession(object);
     if (object.contains("session_id")) return ReadRow(object);
@@ -307,9 +326,10 @@ class TraceReader {
     std::vector<TraceTurn>& turns = trace_.sessions[rows.session].turns;
     TraceTurn turn;
     MILLRACE_RETURN_IF_ERROR(ReadTurnFields(object, turn));
-    if (object.contains("timestamp")) {
-      MILLRACE_ASSIGN_OR_RETURN(const double now, ReadMilliseconds(object, "timestamp"));
-      if (rows.timestamp && !object.contains("delay")) {
+    if (Member(object, "timestamp") != nullptr) {
+      MILLRACE_ASSIGN_OR_RETURN(const double now,
+                                ReadMilliseconds(object, "timestamp", kLatestTime));
+      if (rows.timestamp && Member(object, "delay") == nullptr) {
         turn.delay = std::max(0.0, now - *rows.timestamp) / 1e3;
       }
       rows.timestamp = now;

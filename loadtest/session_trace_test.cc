@@ -99,6 +99,38 @@ TEST(SessionTraceTest, ReadsATurnALine) {
   EXPECT_EQ(delta.turns[1].delay, 0.04);
 }
 
+TEST(SessionTraceTest, TimestampsMayCountFrom1970) {
+  const SessionTrace trace = Parse(
+      R"({"session_id": "s", "timestamp": 1764000000000, "messages": [{"role": "user"}]}
+{"session_id": "s", "timestamp": null, "message_mode": "history", "messages": [{"role": "user"}]}
+{"session_id": "s", "timestamp": 1764000002500, "delay": null, "messages": [{"role": "user"}]})");
+  ASSERT_EQ(trace.sessions.size(), 1U);
+  const std::vector<TraceTurn>& turns = trace.sessions[0].turns;
+  ASSERT_EQ(turns.size(), 3U);
+  EXPECT_EQ(turns[1].delay, 0);
+  EXPECT_EQ(turns[2].delay, 2.5);
+}
+
+TEST(SessionTraceTest, RefusesDeepNesting) {
+  // There are five levels around a content.
+  const auto line = [](size_t depth, std::string_view open, std::string_view inner,
+                       std::string_view close) {
+    std::string text = R"({"session_id": "s", "turns": [{"messages": [{"role": "user", "content": )";
+    for (size_t i = 0; i < depth; ++i) text += open;
+    text += inner;
+    for (size_t i = 0; i < depth; ++i) text += close;
+    return text + "}]}]}";
+  };
+  constexpr std::string_view kError = "line 1: is nested deeper than 64 levels";
+  EXPECT_EQ(Parse(line(59, "[", "", "]")).sessions.size(), 1U);
+  EXPECT_EQ(ErrorOf(line(60, "[", "", "]")), kError);
+  EXPECT_EQ(Parse(line(59, R"({"a":)", "1", "}")).sessions.size(), 1U);
+  EXPECT_EQ(ErrorOf(line(60, R"({"a":)", "1", "}")), kError);
+  EXPECT_EQ(ErrorOf(line(200000, "[", "", "]")), kError);
+  EXPECT_EQ(ErrorOf(line(200000, R"({"a":)", "1", "}")), kError);
+  EXPECT_EQ(ErrorOf(std::string(200000, '[')), kError);
+}
+
 TEST(SessionTraceTest, CutsConversationsBeforeTheirAnswers) {
   const SessionTrace trace = Parse(
       R"({"id": "v", "tools": [], "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "12345678"}, {"role": "assistant", "content": "more"}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "end"}]})");
@@ -156,6 +188,10 @@ TEST(SessionTraceTest, ErrorsNameTheLineAndTheField) {
       {R"({"session_id": "s", "messages": [{"role": "user"}]}
 {"session_id": "s", "messages": [{"role": "user"}], "message_mode": "delta"})",
        "line 2: message_mode: expected that of the session's other lines"},
+      {R"({"session_id": "s", "messages": [{"role": "user"}], "timestamp": 1e16})",
+       "timestamp: expected a number of milliseconds from 0 to 1e+15"},
+      {R"({"session_id": "s", "messages": [{"role": "user"}], "delay": 1e11})",
+       "delay: expected a number of milliseconds from 0 to 1e+10"},
       {R"({"session_id": "s", "messages": [{"role": "user"}], "hash_ids": []})",
        "there is no field \"hash_ids\""},
       {R"({"id": "s", "messages": {}})", "messages: expected an array"},
