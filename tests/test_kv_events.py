@@ -66,7 +66,7 @@ class Listener:
         self.events.connect(endpoint)
         if replay:
             self.asker.connect(replay)
-        self.keys, self.blocks, self.next, self.read, self.gaps, self.snapshots = {}, {}, None, [], 0, 0
+        self.keys, self.blocks, self.next, self.last, self.read, self.gaps, self.snapshots = {}, {}, None, None, [], 0, 0
 
     def close(self):
         self.events.close()
@@ -131,7 +131,12 @@ class Listener:
                 return
             number = int.from_bytes(number, "big")
             assert topic == TOPIC.encode()
-            if (self.next is not None and number < self.next) or lost():
+            if lost():
+                continue
+            if self.last is not None and number <= self.last:  # a new server's: what was known of the other one is void
+                self.next = None
+            self.last = number
+            if self.next is not None and number < self.next:  # a snapshot or a replay had it
                 continue
             if number == (self.next or 0):
                 self.apply(payload)
@@ -171,6 +176,11 @@ def complete(server, prompt, max_tokens=1, **headers):
     assert answer.status_code == 200, answer.text
     details = answer.json()["usage"]["prompt_tokens_details"] or {}
     return details.get("cached_tokens", 0), answer.json()["choices"][0]["token_ids"]
+
+
+def cached_blocks(server):
+    lines = httpx.get(server.admin + "/metrics").text.split('millrace_kv_cache_blocks{', 1)[1].splitlines()
+    return next(float(line.split()[-1]) for line in lines if 'state="cached"' in line)
 
 
 def numbers(count, seed):
@@ -216,15 +226,35 @@ def test_a_listener_that_comes_late_or_misses_messages_knows_the_cache(replica):
         for listener in listeners:
             listener.hear()
             listener.recover()  # the last message may have been lost
-        cached = httpx.get(server.admin + "/metrics").text.split('millrace_kv_cache_blocks{', 1)[1]
-        cached = next(float(line.split()[-1]) for line in cached.splitlines() if 'state="cached"' in line)
-        return all(len(listener.blocks) == cached and set(listener.blocks) == set(faithful.blocks) for listener in listeners)
+        return all(len(listener.blocks) == cached_blocks(server) and set(listener.blocks) == set(faithful.blocks) for listener in listeners)
 
     wait_until(is_equal)
     assert any(isinstance(event, BlockRemoved) for event in faithful.read)
     assert lossy.gaps > 0 and lossy.snapshots > 0
     for listener in listeners:
         listener.close()
+
+
+def test_a_new_server_at_the_address_is_seen(replica):
+    server, endpoint, replay = replica()
+    listener = Listener(endpoint, replay)
+    listener.recover()
+    for seed in range(60):
+        complete(server, numbers(40, seed))
+        listener.hear()
+    wait_until(lambda: listener.hear() or len(listener.blocks) == 120)
+    server.stop()
+    server, _, _ = replica(endpoint=endpoint.replace("127.0.0.1", "*"), replay_endpoint=replay.replace("127.0.0.1", "*"))
+    seeds = iter(range(1000, 2000))
+
+    def is_equal():
+        complete(server, numbers(40, next(seeds)))
+        listener.hear()
+        return len(listener.blocks) == cached_blocks(server)
+
+    wait_until(is_equal)
+    assert listener.cached(numbers(40, 1000)) == 32 and listener.cached(numbers(40, 0)) == 0
+    listener.close()
 
 
 def test_salts_are_told_apart_and_not_told(replica, tmp_path):
@@ -305,7 +335,14 @@ def test_the_log_says_where_they_are(replica):
     server, endpoint, replay = replica()
     log = server.log.read_text()
     assert f'KV events are published at {endpoint}, topic "{TOPIC}"; replay and snapshots at {replay}' in log
-    assert metrics(server)["millrace_kv_event_batches_total"] >= 0
+    assert "millrace_kv_event_batches_total" in metrics(server)
+    assert "without a key" not in log
+
+
+def test_the_log_warns_of_an_endpoint_that_others_reach(replica):
+    port = free_port()
+    server, _, _ = replica(replay_endpoint=f"tcp://0.0.0.0:{port}")
+    assert f"KV events: whoever reaches tcp://0.0.0.0:{port} reads the tokens of all tenants' prompts, without a key" in server.log.read_text()
 
 
 def test_without_the_setting_there_is_nothing(start_server):
