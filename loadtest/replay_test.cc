@@ -198,8 +198,15 @@ TEST(ReplayTest, BranchesHaveDrawsOfTheirOwn) {
   }
   EXPECT_EQ(next[0].session.turn(), next[1].session.turn());
   EXPECT_EQ(next[1].session.prompt_tokens(), 20);
-  EXPECT_NE(workload.Next(next[0].session).cancel_after,
-            workload.Next(next[1].session).cancel_after);
+  const Request first = workload.Next(next[0].session);
+  const Request second = workload.Next(next[1].session);
+  EXPECT_NE(first.cancel_after, second.cancel_after);
+  // The first brings the answer that both go on from.
+  ASSERT_EQ(second.history.size(), first.history.size());
+  const auto own = static_cast<double>(second.history.back()->size());
+  const auto answer = static_cast<double>(second.history[second.history.size() - 2]->size());
+  EXPECT_EQ(first.own_share, 1);
+  EXPECT_DOUBLE_EQ(second.own_share, own / (own + answer));
 }
 
 }  // namespace

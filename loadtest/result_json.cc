@@ -58,6 +58,7 @@ OrderedJson ObjectOf(const Facts& facts) {
 OrderedJson TurnJson(const TurnTable& table, const TurnSums& sums) {
   OrderedJson json = {{"requests", sums.requests},
                       {"completed", sums.completed},
+                      {"failed", sums.failed},
                       {"median_ttft_ms", sums.ttft_median},
                       {"p99_ttft_ms", sums.ttft_p99},
                       {"median_e2el_ms", sums.latency_median},

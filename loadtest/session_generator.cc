@@ -113,8 +113,10 @@ TraceTurn SessionGenerator::Later(const Step& step, Random& random) const {
 void SessionGenerator::AddLater(Step step, int64_t count, TraceSession& session,
                                 Random& random) const {
   for (int64_t i = 0; i < count; ++i) {
+    if (!session.turns.empty()) {
+      step = Choose(step.prompt_turns + 1, session.turns.back(), random);
+    }
     session.turns.push_back(Later(step, random));
-    step = Choose(step.prompt_turns + 1, session.turns.back(), random);
   }
 }
 
@@ -129,7 +131,7 @@ SessionTrace SessionGenerator::Make(uint64_t index) const {
   SessionTrace trace{.roots = {0}};
   TraceSession root{.id = StrCat("s", index)};
   root.turns.push_back(First(random));
-  AddLater(Choose(1, root.turns.back(), random), shared - 1, root, random);
+  AddLater({}, shared - 1, root, random);
   if (!has_branches) {
     trace.sessions.push_back(std::move(root));
     return trace;

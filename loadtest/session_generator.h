@@ -36,7 +36,7 @@ class SessionGenerator {
   TraceTurn First(Random& random) const;
   Step Choose(int64_t prompt_turns, const TraceTurn& before, Random& random) const;
   TraceTurn Later(const Step& step, Random& random) const;
-  // Adds `count` turns, the first of which goes on by `step`.
+  // Adds `count` turns. A session without turns begins by `step`.
   void AddLater(Step step, int64_t count, TraceSession& session, Random& random) const;
 
   Options options_;

@@ -27,16 +27,15 @@ std::vector<std::string> TiersOf(const std::vector<RequestRecord>& records) {
 }
 
 // Returns how many tokens of a prompt no prompt before it had: of a later turn those behind the
-// turn before; of a first one those behind the tools and system messages that one of `beginnings`
-// had, by their share of the bytes.
+// turn before, without an answer that another branch brought; of a first one those behind the tools
+// and system messages that one of `beginnings` had. Both by their share of the bytes.
 int64_t NewTokens(const RequestRecord& record, std::unordered_set<uint64_t>& beginnings) {
-  if (record.prompt_before > 0) {
-    return std::max<int64_t>(0, record.prompt_tokens - record.prompt_before);
-  }
-  if (record.beginning == 0 || beginnings.insert(record.beginning).second) {
+  if (record.prompt_before == 0 &&
+      (record.beginning == 0 || beginnings.insert(record.beginning).second)) {
     return record.prompt_tokens;
   }
-  return std::llround(static_cast<double>(record.prompt_tokens) * record.own_share);
+  const int64_t behind = std::max<int64_t>(0, record.prompt_tokens - record.prompt_before);
+  return std::llround(static_cast<double>(behind) * record.own_share);
 }
 
 // One row while it is summed.
@@ -47,6 +46,7 @@ struct OpenRow {
 
   void Add(const RequestRecord& record, int64_t new_tokens, const std::vector<std::string>& tiers) {
     ++sums.requests;
+    sums.failed += record.outcome == Outcome::kFailed ? 1 : 0;
     sums.cached_by_tier.resize(tiers.size());
     if (record.outcome != Outcome::kCompleted) return;
     ++sums.completed;
@@ -109,8 +109,11 @@ TurnTable SumByTurn(const std::vector<RequestRecord>& records, bool is_replay) {
 }
 
 std::vector<std::string> TurnTitles(const TurnTable& table) {
-  std::vector<std::string> titles = {"turn",     "requests", "failed", "TTFT p50", "p99",
-                                     "E2EL p50", "p99",      "prompt", "cached"};
+  std::vector<std::string> titles = {"turn", "requests", "failed"};
+  if (table.all.cut() > 0) titles.emplace_back("cut");
+  for (const char* title : {"TTFT p50", "p99", "E2EL p50", "p99", "prompt", "cached"}) {
+    titles.emplace_back(title);
+  }
   titles.insert(titles.end(), table.tiers.begin(), table.tiers.end());
   titles.emplace_back("computed");
   if (table.has_new) titles.emplace_back("new");
@@ -121,15 +124,15 @@ std::vector<std::string> TurnTitles(const TurnTable& table) {
 std::vector<std::string> TurnCells(const TurnTable& table, size_t row) {
   const bool is_sum = row == table.rows.size();
   const TurnSums& sums = is_sum ? table.all : table.rows[row];
-  std::vector<std::string> cells = {is_sum ? "all" : table.NameOf(row),
-                                    StrCat(sums.requests),
-                                    StrCat(sums.requests - sums.completed),
-                                    Figure(sums.ttft_median),
-                                    Figure(sums.ttft_p99),
-                                    Figure(sums.latency_median),
-                                    Figure(sums.latency_p99),
-                                    StrCat(sums.prompt_tokens),
-                                    StrCat(sums.cached_tokens)};
+  std::vector<std::string> cells = {is_sum ? "all" : table.NameOf(row), StrCat(sums.requests),
+                                    StrCat(sums.failed)};
+  if (table.all.cut() > 0) cells.push_back(StrCat(sums.cut()));
+  for (const double time :
+       {sums.ttft_median, sums.ttft_p99, sums.latency_median, sums.latency_p99}) {
+    cells.push_back(Figure(time));
+  }
+  cells.push_back(StrCat(sums.prompt_tokens));
+  cells.push_back(StrCat(sums.cached_tokens));
   for (const int64_t tokens : sums.cached_by_tier) cells.push_back(StrCat(tokens));
   cells.push_back(StrCat(sums.computed_tokens()));
   if (table.has_new) cells.push_back(StrCat(sums.new_tokens));

@@ -16,6 +16,7 @@ namespace millrace {
 struct TurnSums {
   int64_t requests = 0;
   int64_t completed = 0;
+  int64_t failed = 0;
   double ttft_median = 0;
   double ttft_p99 = 0;
   double latency_median = 0;
@@ -27,6 +28,8 @@ struct TurnSums {
   int64_t output_tokens = 0;
 
   int64_t computed_tokens() const { return prompt_tokens - cached_tokens; }
+  // Returns how many were cancelled, took longer than --deadline or did not end.
+  int64_t cut() const { return requests - completed - failed; }
 };
 
 struct TurnTable {
@@ -43,7 +46,8 @@ struct TurnTable {
 };
 
 // Records must be in the order in which they were due: of sessions that begin alike, the first
-// brings their beginning as new tokens. Empty without a request that was a later turn.
+// brings their beginning as new tokens; of branches, the first brings the answer that they go on
+// from. Empty without a request that was a later turn.
 TurnTable SumByTurn(const std::vector<RequestRecord>& records, bool is_replay);
 
 // Returns the table's titles, and a row's cells under them: figures as texts. Tables for terminals

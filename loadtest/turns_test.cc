@@ -24,16 +24,21 @@ RequestRecord Turn(uint32_t turn, double ttft, int64_t prompt, int64_t cached, i
   return record;
 }
 
-// Two sessions with the same beginning, and a third without one, whose second turn fails.
+// Two sessions with the same beginning, and a third without one, whose second turn fails. One of
+// the two branches into three: the second shares an answer with the first, and the third is
+// cancelled.
 std::vector<RequestRecord> ThreeSessions() {
   std::vector<RequestRecord> records = {Turn(0, 0.1, 100, 0, 0),     Turn(0, 0.3, 100, 80, 0),
                                         Turn(0, 0.2, 50, 0, 0),      Turn(1, 0.4, 150, 96, 100),
-                                        Turn(1, 0.2, 160, 128, 100), Turn(1, 0, 0, 0, 50)};
+                                        Turn(1, 0.2, 160, 128, 100), Turn(1, 0, 0, 0, 50),
+                                        Turn(1, 0, 0, 0, 100)};
   records[0].beginning = records[1].beginning = 7;
   records[0].own_share = records[1].own_share = 0.2;
   records[3].cached_by_tier = {{"local", 64}, {"host", 32}};
   records[4].cached_by_tier = {{"host", 128}};
+  records[4].own_share = 0.75;
   records[5].outcome = Outcome::kFailed;
+  records[6].outcome = Outcome::kCancelled;
   return records;
 }
 
@@ -49,22 +54,24 @@ TEST(TurnsTest, SumsUpByTurn) {
   // The beginning that two have in common is new once.
   EXPECT_EQ(first.new_tokens, 100 + 20 + 50);
   const TurnSums& second = table.rows[1];
-  EXPECT_EQ(second.requests, 3);
+  EXPECT_EQ(second.requests, 4);
   EXPECT_EQ(second.completed, 2);
+  EXPECT_EQ(second.failed, 1);
+  EXPECT_EQ(second.cut(), 1);
   EXPECT_NEAR(second.ttft_median, 300, 1e-9);
-  EXPECT_EQ(second.new_tokens, 50 + 60);
+  EXPECT_EQ(second.new_tokens, 50 + 45);
   EXPECT_EQ(second.output_tokens, 8);
   EXPECT_THAT(table.tiers, ElementsAre("host", "local"));
   EXPECT_THAT(second.cached_by_tier, ElementsAre(160, 64));
   EXPECT_THAT(first.cached_by_tier, ElementsAre(0, 0));
-  EXPECT_EQ(table.all.requests, 6);
+  EXPECT_EQ(table.all.requests, 7);
   EXPECT_EQ(table.all.computed_tokens(), 170 + 86);
-  EXPECT_NEAR(*table.ComputedPerNew(), 256.0 / 280, 1e-9);
+  EXPECT_NEAR(*table.ComputedPerNew(), 256.0 / 265, 1e-9);
   EXPECT_THAT(TurnTitles(table),
-              ElementsAre("turn", "requests", "failed", "TTFT p50", "p99", "E2EL p50", "p99",
-                          "prompt", "cached", "host", "local", "computed", "new", "output"));
-  EXPECT_THAT(TurnCells(table, 1), ElementsAre("2", "3", "1", "300.0", "398.0", "1300", "1398",
-                                               "310", "224", "160", "64", "86", "110", "8"));
+              ElementsAre("turn", "requests", "failed", "cut", "TTFT p50", "p99", "E2EL p50",
+                          "p99", "prompt", "cached", "host", "local", "computed", "new", "output"));
+  EXPECT_THAT(TurnCells(table, 1), ElementsAre("2", "4", "1", "1", "300.0", "398.0", "1300", "1398",
+                                               "310", "224", "160", "64", "86", "95", "8"));
   EXPECT_EQ(TurnCells(table, 2)[0], "all");
 }
 
@@ -95,14 +102,15 @@ TEST(TurnsTest, EachReportHasThem) {
   const Result result = Summarize(options, run);
   const std::string text = TextReport(result);
   EXPECT_THAT(text, HasSubstr("Sessions                             1 completed, 1 failed, 1 cut"));
-  EXPECT_THAT(text, HasSubstr("Computed are 0.91 times the new tokens of prompts."));
+  EXPECT_THAT(text, HasSubstr("Computed are 0.97 times the new tokens of prompts."));
   EXPECT_THAT(text, HasSubstr("Prompt tokens, cached, host          160"));
   const nlohmann::ordered_json own = ToJson(result)["millrace_loadtest"];
   EXPECT_EQ(own["sessions"]["begun"], 3);
   EXPECT_EQ(own["turns"][1]["turn"], "2");
   EXPECT_EQ(own["turns"][1]["cached_tokens_by_tier"]["host"], 160);
+  EXPECT_EQ(own["turns"][1]["failed"], 1);
   EXPECT_EQ(own["turns"][1]["computed_tokens"], 86);
-  EXPECT_EQ(own["all_turns"]["new_tokens"], 280);
+  EXPECT_EQ(own["all_turns"]["new_tokens"], 265);
   EXPECT_EQ(own["prompt_tokens_by_source"]["local_compute"], 256);
 }
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "base/status.h"
@@ -35,6 +38,15 @@ void SetBeginning(Request& request) {
   if (shared.empty()) return;
   request.beginning = StringHash()(shared) | 1;
   request.own_share = 1 - static_cast<double>(shared.size()) / static_cast<double>(bytes);
+}
+
+// Leaves out of a branch's share the answer before its `own` messages.
+void SetShareOfBranch(size_t own, Request& request) {
+  const auto begin = request.history.end() - static_cast<std::ptrdiff_t>(own);
+  const auto add = [](size_t bytes, const SharedJson& message) { return bytes + message->size(); };
+  const auto bytes =
+      static_cast<double>(std::accumulate(begin, request.history.end(), size_t{0}, add));
+  request.own_share = bytes / (bytes + static_cast<double>((*std::prev(begin))->size()));
 }
 
 }  // namespace
@@ -150,7 +162,12 @@ Request Workload::NextOfReplay(Session& session) const {
   if (options_.temperature > 0) {
     request.seed = static_cast<int64_t>((options_.seed + session.index_) % kSeeds);
   }
-  if (session.prompt_tokens_ == 0) SetBeginning(request);
+  if (session.prompt_tokens_ == 0) {
+    SetBeginning(request);
+  } else if (session.repeats_answer_) {
+    SetShareOfBranch(turn.messages.size(), request);
+  }
+  session.repeats_answer_ = false;
   DrawClient(session, request);
   ++session.turn_;
   return request;
@@ -198,6 +215,7 @@ std::vector<Continuation> Workload::GoOn(Session session, ReplayAnswer answer,
     Continuation& branch = next.emplace_back(Continuation{path.delay, session});
     branch.session.path_ = std::move(path.path);
     branch.session.random_ = Random(draws, next.size());
+    branch.session.repeats_answer_ = next.size() > 1;
   }
   return next;
 }

@@ -35,8 +35,10 @@ struct Request {
   SharedJson extra;
   std::optional<int64_t> seed;
   // Of a session's first request: a digest of the tools and system messages that it begins with, 0
-  // if there are none, and the share of the prompt's bytes that come after them.
+  // if there are none.
   uint64_t beginning = 0;
+  // The share of the prompt's bytes that come after these; of a branch that is not the first, the
+  // share of those behind the turn before that come after the answer, which the first one has, too.
   double own_share = 1;
 };
 
@@ -71,6 +73,7 @@ class Session {
   std::vector<ChatTurn> said_;
   std::optional<ReplayPath> path_;  // of replays
   int64_t prompt_tokens_ = 0;
+  bool repeats_answer_ = false;  // another branch goes on from the same answer, and brings it
   std::shared_ptr<SessionProgress> progress_ = std::make_shared<SessionProgress>();
 };
 

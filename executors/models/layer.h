@@ -1,8 +1,8 @@
 // The layers of decoders. A layer is a mixer (softmax attention, a gated delta rule, a short
-// convolution or Mamba-2) and a feed-forward network, each of one of several kinds, or only one of
-// the two. A kind says
-// which linears read its input, so that whatever precedes it makes the input in the forms that
-// these want, and computes itself by ops; nothing outside it asks which kind it is.
+// convolution or Mamba-2) and a feed-forward network, or only one of the two, each of one of
+// several kinds. A kind says which linears read its input, so that whatever precedes it makes the
+// input in the forms that these want, and computes itself by ops; nothing outside it asks which
+// kind it is.
 #ifndef MILLRACE_EXECUTORS_MODELS_LAYER_H_
 #define MILLRACE_EXECUTORS_MODELS_LAYER_H_
 

@@ -130,6 +130,7 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   constexpr char kHeadSize[] = "head_dim";
   MILLRACE_ASSIGN_OR_RETURN(const std::string pattern, ReadPattern(config.fields()));
   const char* const name = config.fields().Find(kTypes) == nullptr ? kPattern : kTypes;
+  MILLRACE_RETURN_IF_ERROR(config.fields().Refuse("sliding_window", Json::array()));
   if (pattern.find('*') == pattern.npos) {
     return config.fields().Unsupported(name,
                                        "has no attention, of which at least one is supported");

@@ -338,6 +338,7 @@ TEST(HfRecurrentFamiliesTest, NemotronHIsRefusedByTheField) {
       {"nemotron_h", R"({"mlp_hidden_act": "silu"})", "mlp_hidden_act: "},
       {"nemotron_h", R"({"mamba_hidden_act": "gelu"})", "mamba_hidden_act: "},
       {"nemotron_h", R"({"attention_bias": true})", "attention_bias: "},
+      {"nemotron_h", R"({"sliding_window": 4096})", "sliding_window: 4096 is not supported"},
       {"nemotron_h", R"({"mamba_num_heads": 3})", "mamba_num_heads: 3 must be a multiple of the 2"},
       {"nemotron_h", R"({"conv_kernel": 1})", "conv_kernel: is 1; supported: 2 to 8"},
       {"nemotron_h", R"({"time_step_limit": [1, 0.5]})", "time_step_limit: is [1, 0.5]"},
