@@ -138,8 +138,7 @@ absl::Status ReadTurnFields(const Json& object, TraceTurn& turn) {
     if (!restart->is_boolean()) return Wrong("restart", "true or false");
     turn.restarts = restart->get<bool>();
   }
-  MILLRACE_ASSIGN_OR_RETURN(const double delay,
-                            ReadMilliseconds(object, "delay", kLongestDelay));
+  MILLRACE_ASSIGN_OR_RETURN(const double delay, ReadMilliseconds(object, "delay", kLongestDelay));
   turn.delay = delay / 1e3;
   Json extra = Json::object();
   if (const Json* const member = Member(object, "extra")) {

@@ -115,7 +115,8 @@ TEST(SessionTraceTest, RefusesDeepNesting) {
   // There are five levels around a content.
   const auto line = [](size_t depth, std::string_view open, std::string_view inner,
                        std::string_view close) {
-    std::string text = R"({"session_id": "s", "turns": [{"messages": [{"role": "user", "content": )";
+    std::string text =
+        R"({"session_id": "s", "turns": [{"messages": [{"role": "user", "content": )";
     for (size_t i = 0; i < depth; ++i) text += open;
     text += inner;
     for (size_t i = 0; i < depth; ++i) text += close;
