@@ -413,7 +413,7 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
 
   StepWork& work = draft.step.work;
   if (sequence.decoding()) {
-    counters_.decode_tokens += num_tokens - length;  // CountDraft counts the draft's
+    counters_.decode_tokens += num_tokens - length;  // CountAccepted counts the draft's
     work.decode_rows += num_tokens;
     work.decode_context += int64_t{num_tokens} * end;
   } else {
