@@ -114,7 +114,7 @@ const Case kCases[] = {
         6, Of({"DraftsAndFewCheckpoints", 6, 24, {24, 3}, 4, 60, true, 3, true}, {kPages, kSlots})),
     WithDrafts(4, Of({"DraftsAndSlotsWithoutCache", 6, 16, {24, 12}, 4, 40, false, 2, true},
                      {kPages, kSlots})),
-    WithDrafts(5, Of({"DraftsSlotsAndWindows", 8, 30, {10, 20, 8}, 4, 60, true, 3, true, 2},
+    WithDrafts(5, Of({"DraftsSlotsAndWindows", 8, 30, {14, 30, 14}, 4, 60, true, 3, true, 2},
                      {kSlots, kPages, Window(5)})),
     WithDrafts(4, Of({"DraftsAndThreeGroups", 6, 24, {12, 20, 10}, 4, 40, true, 3, true},
                      {Window(12), kPages, Window(5)})),
