@@ -68,8 +68,8 @@ TEST(TurnsTest, SumsUpByTurn) {
   EXPECT_EQ(table.all.computed_tokens(), 170 + 86);
   EXPECT_NEAR(*table.ComputedPerNew(), 256.0 / 265, 1e-9);
   EXPECT_THAT(TurnTitles(table),
-              ElementsAre("turn", "requests", "failed", "cut", "TTFT p50", "p99", "E2EL p50",
-                          "p99", "prompt", "cached", "host", "local", "computed", "new", "output"));
+              ElementsAre("turn", "requests", "failed", "cut", "TTFT p50", "p99", "E2EL p50", "p99",
+                          "prompt", "cached", "host", "local", "computed", "new", "output"));
   EXPECT_THAT(TurnCells(table, 1), ElementsAre("2", "4", "1", "1", "300.0", "398.0", "1300", "1398",
                                                "310", "224", "160", "64", "86", "95", "8"));
   EXPECT_EQ(TurnCells(table, 2)[0], "all");

@@ -110,7 +110,8 @@ std::vector<std::shared_ptr<ResponseStream>> ScriptedEngine::Generate(GenerateRe
     }
     std::lock_guard lock(mutex_);
     requests_.push_back(request);
-    request.echo = false;  // The first choice's stream alone brings the prompt, as the engine's does.
+    request.echo =
+        false;  // The first choice's stream alone brings the prompt, as the engine's does.
     streams_.push_back(stream);
     changed_.notify_all();
     streams.push_back(std::move(stream));

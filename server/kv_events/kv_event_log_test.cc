@@ -49,7 +49,7 @@ class RandomPool {
  private:
   BlockEvent Remove() {
     const auto it = std::next(blocks_.begin(), Below(blocks_.size()));
-    const BlockEvent removed = {.group = it->first.first, .hash = it->first.second};
+    BlockEvent removed = {.group = it->first.first, .hash = it->first.second};
     gone_.push_back(std::move(it->second));
     blocks_.erase(it);
     return removed;

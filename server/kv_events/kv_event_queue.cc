@@ -35,7 +35,7 @@ void KvEventQueue::MergeOldest() {
   if (merged_.has_value()) {
     ++num_merged_;
   } else {
-    merged_.emplace();
+    merged_ = Merged();
   }
   KvEventBatch& oldest = batches_.front();
   merged_->time = oldest.time;

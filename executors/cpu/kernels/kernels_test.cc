@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executors/cpu/kernels/kernels_test_util.h"
+#include "formats/model/layer_config.h"
 #include "formats/tensors/float16.h"
 #include "gtest/gtest.h"
 
