@@ -71,7 +71,9 @@ int32_t Scheduler::BlocksToGrow(const Sequence& sequence, int pool) const {
 
 // The blocks of each pool that a sequence which decodes needs for its next row.
 int32_t Scheduler::BlocksToDecode(const Sequence& sequence) const {
-  return BlocksFor(sequence.computed + InputsToDecode(sequence)) - sequence.tables.length();
+  // Those of a draft that was wrong are there already.
+  return std::max(
+      BlocksFor(sequence.computed + InputsToDecode(sequence)) - sequence.tables.length(), 0);
 }
 
 // Adds the blocks that the sequence will soon need to `reserved`, or with a `sign` of -1 subtracts

@@ -5,10 +5,13 @@
 namespace millrace {
 namespace {
 
-// The bytes of a little-endian number.
+// The bytes of a little-endian number; those behind the eighth are zeros.
 std::string Number(uint64_t number, int bytes) {
   std::string text;
-  for (int i = 0; i < bytes; ++i) text += static_cast<char>(number >> (8 * i));
+  for (int i = 0; i < bytes; ++i) {
+    text += static_cast<char>(number & 0xff);
+    number >>= 8;
+  }
   return text;
 }
 
