@@ -30,7 +30,7 @@ struct EngineOptions {
   Duration read_timeout = std::chrono::seconds(30);  // of a reader that takes nothing
   bool log_prompts = false;
   SpanSink* spans = nullptr;  // of ended requests; null: none are made. Outlives the engine
-  // Of the prefix cache's blocks; null: no events are made. Outlives the engine.
+  // Takes the events of the prefix cache's blocks, and outlives the engine. Null: none are made.
   BlockEventSink* block_events = nullptr;
   // Bound on the inputs and embeddings of all batches that are alive, unless one is alone. One
   // request may ask for 2,048 embeddings.

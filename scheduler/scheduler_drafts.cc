@@ -33,10 +33,7 @@ double Scheduler::CostOfPosition(int32_t rows, int64_t context) const {
 // How long a draft may be by where the sequence stands: behind the row at least one more input is
 // left for the step that is planned before it is known what of the draft is right.
 int32_t Scheduler::LongestDraft(const Sequence& sequence) const {
-  if (sequence.draft.empty() || sequence.masked || !sequence.decoding() ||
-      sequence.num_ready() != 1) {
-    return 0;
-  }
+  if (sequence.draft.empty() || !sequence.decoding() || sequence.num_ready() != 1) return 0;
   int32_t most = std::min(options_.num_draft_tokens, sequence.max_inputs - sequence.computed - 2);
   // A draft does not go past where the state is to be copied: behind it stands a wait until it is
   // known what of it was right.

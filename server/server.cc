@@ -25,6 +25,7 @@
 #include "engine/infer_engine.h"
 #include "engine/text_set.h"
 #include "executors/factory.h"
+#include "plan/step_plan.h"
 #include "server/device_spec.h"
 #include "server/doctor/memory_report.h"
 #include "server/endpoint_options.h"
@@ -108,6 +109,7 @@ absl::Status SetLookup(const std::string& setting, int32_t max_draft_tokens,
         "speculative-config: this model takes no drafts on this device; allowed: {\"method\": "
         "\"none\"}");
   }
+  static_assert(kMaxSpeculativeTokens == kMaxDraftTokens);
   options.lookup = {.min_match = config.prompt_lookup_min,
                     .max_tokens = config.num_speculative_tokens};
   return absl::OkStatus();

@@ -24,6 +24,22 @@ def floats(name, *shape, number=one):
     return name, F32, shape, number
 
 
+def attention(shape, layer, gated):
+    """A layer's attention with norms of the heads; the query of a gated one has the gates of its outputs, too."""
+    yield quantized(f"{layer}attn_q", shape.HIDDEN, (2 if gated else 1) * shape.HEADS * shape.HEAD_SIZE)
+    for linear in ("attn_k", "attn_v"):
+        yield quantized(layer + linear, shape.HIDDEN, shape.KV_HEADS * shape.HEAD_SIZE)
+    for norm in ("attn_q_norm", "attn_k_norm"):
+        yield floats(f"{layer}{norm}.weight", shape.HEAD_SIZE)
+    yield quantized(f"{layer}attn_output", shape.HEADS * shape.HEAD_SIZE, shape.HIDDEN)
+
+
+def network(shape, layer):
+    for linear in ("ffn_gate", "ffn_up"):
+        yield quantized(layer + linear, shape.HIDDEN, shape.FEED_FORWARD)
+    yield quantized(f"{layer}ffn_down", shape.FEED_FORWARD, shape.HIDDEN)
+
+
 class Olmoe:
     """OLMoE's widths with four layers."""
     LAYERS, HIDDEN, HEADS, EXPERTS, CHOSEN, EXPERT_SIZE, VOCABULARY = 4, 2048, 16, 64, 8, 1024, 50304
@@ -78,25 +94,14 @@ class Qwen35:
         yield quantized(f"{layer}ssm_out", inner, cls.HIDDEN)
 
     @classmethod
-    def _attention(cls, layer):
-        yield quantized(f"{layer}attn_q", cls.HIDDEN, 2 * cls.HEADS * cls.HEAD_SIZE)  # with the gates of its outputs
-        for linear in ("attn_k", "attn_v"):
-            yield quantized(layer + linear, cls.HIDDEN, cls.KV_HEADS * cls.HEAD_SIZE)
-        for norm in ("attn_q_norm", "attn_k_norm"):
-            yield floats(f"{layer}{norm}.weight", cls.HEAD_SIZE)
-        yield quantized(f"{layer}attn_output", cls.HEADS * cls.HEAD_SIZE, cls.HIDDEN)
-
-    @classmethod
     def tensors(cls):
         yield quantized("token_embd", cls.HIDDEN, cls.VOCABULARY)
         for i in range(cls.LAYERS):
             layer = f"blk.{i}."
             for norm in ("attn_norm", "post_attention_norm"):
                 yield floats(f"{layer}{norm}.weight", cls.HIDDEN)
-            yield from cls._attention(layer) if (i + 1) % cls.INTERVAL == 0 else cls._delta(layer)
-            for linear in ("ffn_gate", "ffn_up"):
-                yield quantized(layer + linear, cls.HIDDEN, cls.FEED_FORWARD)
-            yield quantized(f"{layer}ffn_down", cls.FEED_FORWARD, cls.HIDDEN)
+            yield from attention(cls, layer, gated=True) if (i + 1) % cls.INTERVAL == 0 else cls._delta(layer)
+            yield from network(cls, layer)
         yield floats("output_norm.weight", cls.HIDDEN)
 
 
@@ -117,25 +122,14 @@ class Lfm25:
         yield quantized(f"{layer}shortconv.out_proj", cls.HIDDEN, cls.HIDDEN)
 
     @classmethod
-    def _attention(cls, layer):
-        yield quantized(f"{layer}attn_q", cls.HIDDEN, cls.HEADS * cls.HEAD_SIZE)
-        for linear in ("attn_k", "attn_v"):
-            yield quantized(layer + linear, cls.HIDDEN, cls.KV_HEADS * cls.HEAD_SIZE)
-        for norm in ("attn_q_norm", "attn_k_norm"):
-            yield floats(f"{layer}{norm}.weight", cls.HEAD_SIZE)
-        yield quantized(f"{layer}attn_output", cls.HEADS * cls.HEAD_SIZE, cls.HIDDEN)
-
-    @classmethod
     def tensors(cls):
         yield quantized("token_embd", cls.HIDDEN, cls.VOCABULARY)
         for i in range(cls.LAYERS):
             layer = f"blk.{i}."
             for norm in ("attn_norm", "ffn_norm"):
                 yield floats(f"{layer}{norm}.weight", cls.HIDDEN)
-            yield from cls._attention(layer) if i in cls.ATTENDING else cls._convolution(layer)
-            for linear in ("ffn_gate", "ffn_up"):
-                yield quantized(layer + linear, cls.HIDDEN, cls.FEED_FORWARD)
-            yield quantized(f"{layer}ffn_down", cls.FEED_FORWARD, cls.HIDDEN)
+            yield from attention(cls, layer, gated=False) if i in cls.ATTENDING else cls._convolution(layer)
+            yield from network(cls, layer)
         yield floats("token_embd_norm.weight", cls.HIDDEN)  # llama.cpp's name of the last norm
 
 

@@ -110,8 +110,8 @@ struct GenerateRequest : RequestFields {
   // Not empty: the answer is what is between the prompt, a text or tokens, and this text.
   std::string suffix;
 
-  // What the client expects the answer to be, which makes it faster where it is and changes nothing
-  // of it. Empty: the client does not say it.
+  // The client expects the answer to be this text. Where it is, the answer comes faster; the answer
+  // itself does not change. Empty: the client expects nothing.
   std::string prediction;
 
   // Only these tokens are sampled; unset: all.

@@ -51,6 +51,27 @@ void CpuOps::KeepInputs(const ConvolutionStep& step, int row) const {
   }
 }
 
+void CpuOps::AdvanceStates(
+    const ConvolutionStep& convolution, const HeadStates& states,
+    const std::function<void(int head, float* state, int first, int count)>& run) {
+  const auto num_heads = static_cast<int>(states.heads);
+  pool_.ParallelFor(NumRows() * num_heads, [&](int task, int thread) {
+    const int row = task / num_heads;
+    const int head = task % num_heads;
+    const CpuStepInput::Row& tokens = step_->rows[row];
+    float* const state =
+        kv_.State(tokens.slot, convolution.layer) + states.inputs + head * states.head;
+    const int known = tokens.num_tokens - tokens.num_draft;
+    run(head, state, tokens.first_token, known);
+    if (tokens.num_draft > 0) {
+      std::vector<float>& guessed = scratch_[thread].state;
+      guessed.assign(state, state + states.head);
+      run(head, guessed.data(), tokens.first_token + known, tokens.num_draft);
+    }
+    if (head == 0) KeepInputs(convolution, row);
+  });
+}
+
 int CpuOps::NumDrafted() const {
   int count = 0;
   for (const CpuStepInput::Row& row : step_->rows) count += row.num_draft;

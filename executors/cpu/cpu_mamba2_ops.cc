@@ -28,9 +28,7 @@ millrace::Mamba2 ShapeOf(const Mamba2Spec& spec) {
 
 // The operands that all tokens of a layer share.
 struct CpuOps::Mamba2Step {
-  int32_t layer;
   const Mamba2Spec& spec;
-  const Mamba2State state;  // of this rank
   const ConvolutionStep convolution;
   const CpuActivation& factors;  // the heads' decays, and then their steps
   const CpuActivation& mixed;    // x, b and c behind the convolution, and the output in place of x
@@ -54,47 +52,34 @@ void CpuOps::PrepareMamba2(const Mamba2Step& step, int token) const {
   }
 }
 
-void CpuOps::RunMamba2(const Mamba2Step& step, int row, int head, int thread) {
+void CpuOps::RunMamba2(const Mamba2Step& step, int head, float* state, int first, int count) const {
   const Mamba2Spec& spec = step.spec;
-  const CpuStepInput::Row& tokens = step_->rows[row];
   const int group = head / (spec.heads / spec.groups);
-  const auto run = [&](float* state, int first, int count) {
-    float* const mixed = step.mixed.Floats(first);
-    float* const x = mixed + head * spec.head_size;
-    const float* const b = mixed + step.inner() + group * spec.state_size;
-    const float* const decays = step.factors.Floats(first) + head;
-    kernels_.state_space({.state = state,
-                          .state_size = spec.state_size,
-                          .head_size = spec.head_size,
-                          .tokens = count,
-                          .b = b,
-                          .c = b + spec.groups * spec.state_size,
-                          .x = x,
-                          .stride = step.mixed.row_floats(),
-                          .decays = decays,
-                          .steps = decays + spec.heads,
-                          .factor_stride = step.factors.row_floats(),
-                          .skip = weights_.Vector(spec.d)[head],
-                          .out = x,
-                          .out_stride = step.mixed.row_floats()});
-  };
-  float* const state =
-      kv_.State(tokens.slot, step.layer) + step.state.inputs + head * step.state.head;
-  const int known = tokens.num_tokens - tokens.num_draft;
-  run(state, tokens.first_token, known);
-  if (tokens.num_draft == 0) return;
-  std::vector<float>& guessed = scratch_[thread].state;
-  guessed.assign(state, state + step.state.head);
-  run(guessed.data(), tokens.first_token + known, tokens.num_draft);
+  float* const mixed = step.mixed.Floats(first);
+  float* const x = mixed + head * spec.head_size;
+  const float* const b = mixed + step.inner() + group * spec.state_size;
+  const float* const decays = step.factors.Floats(first) + head;
+  kernels_.state_space({.state = state,
+                        .state_size = spec.state_size,
+                        .head_size = spec.head_size,
+                        .tokens = count,
+                        .b = b,
+                        .c = b + spec.groups * spec.state_size,
+                        .x = x,
+                        .stride = step.mixed.row_floats(),
+                        .decays = decays,
+                        .steps = decays + spec.heads,
+                        .factor_stride = step.factors.row_floats(),
+                        .skip = weights_.Vector(spec.d)[head],
+                        .out = x,
+                        .out_stride = step.mixed.row_floats()});
 }
 
 void CpuOps::AdvanceMamba2(int32_t layer, const Mamba2Spec& spec, const CpuActivation& products,
                            int first_input, const CpuActivation& mixed) {
   const millrace::Mamba2 shape = ShapeOf(spec);
   const CpuActivation factors = Take(Form::kFloat, int64_t{2} * spec.heads);
-  const Mamba2Step step{.layer = layer,
-                        .spec = spec,
-                        .state = Mamba2State(shape),
+  const Mamba2Step step{.spec = spec,
                         .convolution = {.layer = layer,
                                         .spec = spec.convolution,
                                         .channels = shape.channels(),
@@ -104,12 +89,10 @@ void CpuOps::AdvanceMamba2(int32_t layer, const Mamba2Spec& spec, const CpuActiv
                         .factors = factors,
                         .mixed = mixed};
   pool_.ParallelFor(mixed.rows(), [&](int token, int) { PrepareMamba2(step, token); });
-  pool_.ParallelFor(NumRows() * spec.heads, [&](int task, int thread) {
-    const int row = task / spec.heads;
-    const int head = task % spec.heads;
-    RunMamba2(step, row, head, thread);
-    if (head == 0) KeepInputs(step.convolution, row);
-  });
+  AdvanceStates(step.convolution, Mamba2State(shape),
+                [&](int head, float* state, int first, int count) {
+                  RunMamba2(step, head, state, first, count);
+                });
 }
 
 // The mixer's inputs of a draft's tokens: x, b, c and dt.

@@ -23,6 +23,7 @@
 #include "executors/host/sampler.h"
 #include "executors/host/step_input.h"
 #include "executors/host/thread_pool.h"
+#include "executors/models/model_state.h"
 #include "plan/step_plan.h"
 
 namespace millrace::cpu {
@@ -176,7 +177,8 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
     Sampler sampler;
   };
 
-  // What a recurrent layer is given for the tokens of drafts, until it is known which are right.
+  // Holds what a recurrent layer is given for the tokens of drafts, until it is known which of them
+  // are right.
   struct DraftedLayer {
     std::vector<float> inputs;  // [tokens of drafts][floats]
     size_t floats = 0;
@@ -299,8 +301,12 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
   // Convolves a token's inputs, norms its queries and keys, and replaces beta and alpha by the
   // factors that they stand for.
   void PrepareDelta(const DeltaStep& step, int token) const;
-  // Runs a head's state through the tokens of a row, and a copy of it through those of its draft.
-  void RunDelta(const DeltaStep& step, int row, int head, int thread);
+  // Calls `run` for each head of each row: with its state and the row's tokens before its draft,
+  // and then with a copy of the state and the tokens of the draft. Keeps the convolution's inputs.
+  void AdvanceStates(const ConvolutionStep& convolution, const HeadStates& states,
+                     const std::function<void(int head, float* state, int first, int count)>& run);
+  // Runs a head's state through `count` tokens from `first` on.
+  void RunDelta(const DeltaStep& step, int head, float* state, int first, int count) const;
   // Does all that for the step's tokens and heads. `products` begins with what the convolution
   // reads, `mixed` takes what it makes, and the layer's output behind the queries and keys.
   void AdvanceDelta(int32_t layer, const GatedDeltaSpec& spec, const CpuActivation& products,
@@ -309,7 +315,7 @@ class CpuOps : public DecoderOps, public EncoderOps, public MixtureOps, public R
                         const CpuActivation& factors);
   // The same for Mamba-2, of which a token's decays and steps are prepared.
   void PrepareMamba2(const Mamba2Step& step, int token) const;
-  void RunMamba2(const Mamba2Step& step, int row, int head, int thread);
+  void RunMamba2(const Mamba2Step& step, int head, float* state, int first, int count) const;
   void AdvanceMamba2(int32_t layer, const Mamba2Spec& spec, const CpuActivation& products,
                      int first_input, const CpuActivation& mixed);
   void KeepDraftedMamba2(int32_t layer, const Mamba2Spec& spec, const CpuActivation& products);

@@ -31,9 +31,7 @@ millrace::GatedDelta ShapeOf(const GatedDeltaSpec& spec) {
 
 // The operands that all tokens of a layer share.
 struct CpuOps::DeltaStep {
-  int32_t layer;
   const GatedDeltaSpec& spec;
-  const GatedDeltaState state;  // of this rank
   const ConvolutionStep convolution;
   const CpuActivation& factors;  // beta and alpha, and then beta and decay
   const CpuActivation& mixed;    // q, k and v behind the convolution, and the output in place of v
@@ -65,44 +63,31 @@ void CpuOps::PrepareDelta(const DeltaStep& step, int token) const {
   }
 }
 
-void CpuOps::RunDelta(const DeltaStep& step, int row, int head, int thread) {
+void CpuOps::RunDelta(const DeltaStep& step, int head, float* state, int first, int count) const {
   const GatedDeltaSpec& spec = step.spec;
-  const CpuStepInput::Row& tokens = step_->rows[row];
   const int key_head = spec.KeyHead(head);
-  const auto run = [&](float* state, int first, int count) {
-    float* const mixed = step.mixed.Floats(first);
-    float* const values = mixed + step.values_begin() + head * spec.value_size;
-    const float* const betas = step.factors.Floats(first);
-    kernels_.delta_rule({.state = state,
-                         .key_size = spec.key_size,
-                         .value_size = spec.value_size,
-                         .tokens = count,
-                         .queries = mixed + key_head * spec.key_size,
-                         .keys = mixed + step.keys() + key_head * spec.key_size,
-                         .values = values,
-                         .stride = step.mixed.row_floats(),
-                         .decays = betas + spec.value_heads + head,
-                         .betas = betas + head,
-                         .gate_stride = step.factors.row_floats(),
-                         .out = values,
-                         .out_stride = step.mixed.row_floats()});
-  };
-  float* const state =
-      kv_.State(tokens.slot, step.layer) + step.state.inputs + head * step.state.head;
-  const int known = tokens.num_tokens - tokens.num_draft;
-  run(state, tokens.first_token, known);
-  if (tokens.num_draft == 0) return;
-  std::vector<float>& guessed = scratch_[thread].state;
-  guessed.assign(state, state + step.state.head);
-  run(guessed.data(), tokens.first_token + known, tokens.num_draft);
+  float* const mixed = step.mixed.Floats(first);
+  float* const values = mixed + step.values_begin() + head * spec.value_size;
+  const float* const betas = step.factors.Floats(first);
+  kernels_.delta_rule({.state = state,
+                       .key_size = spec.key_size,
+                       .value_size = spec.value_size,
+                       .tokens = count,
+                       .queries = mixed + key_head * spec.key_size,
+                       .keys = mixed + step.keys() + key_head * spec.key_size,
+                       .values = values,
+                       .stride = step.mixed.row_floats(),
+                       .decays = betas + spec.value_heads + head,
+                       .betas = betas + head,
+                       .gate_stride = step.factors.row_floats(),
+                       .out = values,
+                       .out_stride = step.mixed.row_floats()});
 }
 
 void CpuOps::AdvanceDelta(int32_t layer, const GatedDeltaSpec& spec, const CpuActivation& products,
                           const CpuActivation& factors, const CpuActivation& mixed) {
   const millrace::GatedDelta shape = ShapeOf(spec);
-  const DeltaStep step{.layer = layer,
-                       .spec = spec,
-                       .state = GatedDeltaState(shape),
+  const DeltaStep step{.spec = spec,
                        .convolution = {.layer = layer,
                                        .spec = spec.convolution,
                                        .channels = shape.channels(),
@@ -114,12 +99,10 @@ void CpuOps::AdvanceDelta(int32_t layer, const GatedDeltaSpec& spec, const CpuAc
                            spec.key_size, 1 / std::sqrt(static_cast<float>(spec.key_size))),
                        .key_scales = std::vector<float>(spec.key_size, 1.0f)};
   pool_.ParallelFor(mixed.rows(), [&](int token, int) { PrepareDelta(step, token); });
-  pool_.ParallelFor(NumRows() * spec.value_heads, [&](int task, int thread) {
-    const int row = task / spec.value_heads;
-    const int head = task % spec.value_heads;
-    RunDelta(step, row, head, thread);
-    if (head == 0) KeepInputs(step.convolution, row);
-  });
+  AdvanceStates(step.convolution, GatedDeltaState(shape),
+                [&](int head, float* state, int first, int count) {
+                  RunDelta(step, head, state, first, count);
+                });
 }
 
 // The layer's inputs of a draft's tokens: what the convolution reads, and beta and alpha.

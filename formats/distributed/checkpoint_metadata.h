@@ -1,5 +1,5 @@
-// What a checkpoint of torch.distributed.checkpoint says of its tensors, and where their parts lie.
-// Format: the classes of torch/distributed/checkpoint/{metadata,filesystem}.py, pickled.
+// Reads what a checkpoint of torch.distributed.checkpoint says of its tensors, and where their
+// parts lie. Format: the classes of torch/distributed/checkpoint/{metadata,filesystem}.py, pickled.
 #ifndef MILLRACE_FORMATS_DISTRIBUTED_CHECKPOINT_METADATA_H_
 #define MILLRACE_FORMATS_DISTRIBUTED_CHECKPOINT_METADATA_H_
 

@@ -37,7 +37,7 @@ inline absl::Span<const uint8_t> BytesOf(std::string_view text) {
 // A zip archive of stored entries.
 std::string ZipOf(const std::vector<std::pair<std::string, std::string>>& entries);
 
-// What torch.save writes for a float32 tensor whose storage is `data`.
+// Returns what torch.save writes for a float32 tensor whose storage is `data`.
 std::string SavedTensor(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides,
                         const std::vector<float>& data);
 

@@ -19,7 +19,7 @@ constexpr size_t kMaxFolderTensors = 1 << 22;
 // Names of Hugging Face's are left as they are.
 constexpr std::string_view kSameNames = "* *";
 
-// What torch.compile, checkpointed activations and FSDP1 put into names.
+// The parts that torch.compile, checkpointed activations and FSDP1 put into names.
 constexpr std::string_view kWrappers[] = {"_orig_mod.", "_checkpoint_wrapped_module.",
                                           "_fsdp_wrapped_module."};
 // What a model's state is nested in.
